@@ -43,8 +43,7 @@ export function corsFor(origins: readonly string[]) {
         status: 204,
         headers: {
           "access-control-allow-methods": methods.join(", "),
-          // A wildcard would not include Authorization (Fetch standard, section 3.2.3).
-          "access-control-allow-headers": `authorization, content-type, traceparent, tracestate, ${REQUEST_ID}`,
+          "access-control-allow-headers": allowedHeaders(headers),
           "access-control-max-age": String(MAX_AGE_S),
           "x-content-type-options": "nosniff",
         },
@@ -61,6 +60,19 @@ export function corsFor(origins: readonly string[]) {
       headers.set("access-control-expose-headers", EXPOSED);
     },
   };
+}
+
+/** Names of headers (RFC 9110, section 5.1), as many as a browser would send. */
+const HEADER_NAMES = /^[\w!#$%&'*+.^`|~, -]{1,1000}$/;
+
+/**
+ * The headers that a page may send: those that it asks for. Its tools add some of their own, such as
+ * `traceparent`, `baggage` and `sentry-trace`, and no header of a page has a right of its own: there
+ * are no cookies. A wildcard would not include Authorization (Fetch standard, section 3.2.3).
+ */
+function allowedHeaders(headers: Headers): string {
+  const asked = headers.get("access-control-request-headers") ?? "";
+  return HEADER_NAMES.test(asked) ? asked : `authorization, content-type, ${REQUEST_ID}`;
 }
 
 /** RFC 6454, section 6.2: scheme and host in lower case, no default port, no path. */

@@ -7,6 +7,8 @@ const ORIGIN = "https://app.example.org";
 
 const EXPOSED = "x-request-id, retry-after, www-authenticate, allow";
 
+const ASKED = "access-control-request-headers";
+
 const app = () => testApp({ corsOrigins: [ORIGIN, "http://localhost:5173"] });
 
 function preflight(path: string, headers: Record<string, string> = {}): Request {
@@ -18,7 +20,7 @@ function preflight(path: string, headers: Record<string, string> = {}): Request 
 
 test("a preflight of a known origin is answered 204 without credentials, and names Authorization", async () => {
   const request = preflight("/plants", {
-    "access-control-request-headers": "authorization,content-type",
+    [ASKED]: "authorization,baggage,content-type,sentry-trace",
   });
   const { status, headers } = await app().fetch(request);
 
@@ -27,8 +29,7 @@ test("a preflight of a known origin is answered 204 without credentials, and nam
     {
       "access-control-allow-origin": ORIGIN,
       "access-control-allow-methods": "POST",
-      "access-control-allow-headers":
-        "authorization, content-type, traceparent, tracestate, x-request-id",
+      "access-control-allow-headers": "authorization,baggage,content-type,sentry-trace",
       "access-control-expose-headers": EXPOSED,
       "access-control-max-age": "7200",
       "x-content-type-options": "nosniff",
@@ -36,6 +37,24 @@ test("a preflight of a known origin is answered 204 without credentials, and nam
       vary: "origin",
     },
   ]);
+});
+
+test.each([
+  ["no headers", null],
+  ["what are not names of headers", "authorization; x"],
+  ["too many headers", "x-one,".repeat(200)],
+])("a preflight that asks for %s is told of the usual ones", async (_what, asked) => {
+  const request = preflight("/plants", asked === null ? {} : { [ASKED]: asked });
+  const { headers } = await app().fetch(request);
+  expect(headers.get("access-control-allow-headers")).toBe(
+    "authorization, content-type, x-request-id",
+  );
+});
+
+test("a preflight with a Content-Length closes its connection: a proxy may have dropped the framing of a body", async () => {
+  const response = await app().fetch(preflight("/plants", { "content-length": "0" }));
+  expect([response.status, response.headers.get("connection")]).toEqual([204, "close"]);
+  expect((await app().fetch(preflight("/plants"))).headers.get("connection")).toBeNull();
 });
 
 test.each([
