@@ -138,7 +138,13 @@ export function createApp(options: AppOptions) {
   app.use(bearerGuard(options.authenticate, REQUIRED_SCOPES, callers));
   if (renderMetrics !== undefined) {
     const type = "text/plain; version=0.0.4; charset=utf-8";
-    const init = { headers: { "content-type": type, "x-content-type-options": "nosniff" } };
+    const init = {
+      headers: {
+        "content-type": type,
+        "cache-control": "no-store",
+        "x-content-type-options": "nosniff",
+      },
+    };
     app.get("/metrics", async () => new Response(await renderMetrics(), init), {
       detail: { hide: true },
     });

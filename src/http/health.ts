@@ -11,10 +11,13 @@ import { MAX_TIMER_MS, PlantStoreError, requireNumber } from "../errors.ts";
  */
 export function health(ready: () => Promise<void>) {
   const hidden = { detail: { hide: true } };
+  // A cache that kept this would report a server that is gone.
+  const init = { headers: { "cache-control": "no-store", "x-content-type-options": "nosniff" } };
+  const ok = () => Response.json({ status: "ok" }, init);
 
   return new Elysia({ name: "health" })
-    .get("/livez", () => ({ status: "ok" }), hidden)
-    .get("/readyz", () => ready().then(() => ({ status: "ok" })), hidden);
+    .get("/livez", ok, hidden)
+    .get("/readyz", () => ready().then(ok), hidden);
 }
 
 /** How often {@linkcode readiness} probes, and how long it waits. */

@@ -91,6 +91,19 @@ test("another app may mount fetch(), and keeps its own routes", async () => {
 
 // Health
 
+test("no cache may keep what /livez, /readyz and /metrics say", async () => {
+  for (const path of ["/livez", "/readyz", "/metrics"]) {
+    const headers = { authorization: `Bearer ${TOKEN}` };
+    const response = await testApp().fetch(new Request(`http://localhost${path}`, { headers }));
+    expect([path, response.status, response.headers.get("cache-control")]).toEqual([
+      path,
+      200,
+      "no-store",
+    ]);
+    expect(response.headers.get("x-content-type-options")).toBe("nosniff");
+  }
+});
+
 test("GET /livez does not ask whether a plant could be stored", async () => {
   const app = testApp({ ready: () => new Promise(() => {}) });
   expect((await app.fetch(new Request("http://localhost:3000/livez"))).status).toBe(200);
