@@ -34,7 +34,7 @@ export const ERRORS = {
   },
   malformed_request: {
     error: 4003,
-    situation: "the Host header is missing, invalid or repeated",
+    situation: "the Host header is invalid or repeated, or the request announces a Trailer",
     message: "the request must have one Host header with a valid host",
   },
 

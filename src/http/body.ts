@@ -71,7 +71,7 @@ function bodyLength(contentLength = ""): number {
 
 /**
  * Whether more of a body may still arrive than the service would read. Otherwise the connection
- * stays open: the server reads the rest by itself.
+ * stays open: Bun reads the rest by itself, and without a limit.
  *
  * @param maxBytes The maximum size of a body, in bytes.
  */
@@ -79,6 +79,11 @@ export function hasUnreadBody({ bodyUsed, headers }: Request, maxBytes: number):
   if (bodyUsed) return false;
   const length = headers.get("content-length");
   return (length !== null && !(bodyLength(length) <= maxBytes)) || headers.has("transfer-encoding");
+}
+
+/** Whether a request says that a body follows (RFC 9112, section 6). */
+export function announcesBody({ headers }: Request): boolean {
+  return headers.has("transfer-encoding") || (headers.get("content-length") ?? "0") !== "0";
 }
 
 /** Reads a body of unknown length, and counts its bytes as they arrive. */

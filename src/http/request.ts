@@ -50,6 +50,14 @@ export function hasValidHost({ headers }: Request): boolean {
   return host === null || HOST.test(host);
 }
 
+/**
+ * Whether a request announces trailers (RFC 9110, section 6.6.2). Bun's parser knows none: the
+ * request would be handled, and Bun's own 400 would follow or replace the response.
+ */
+export function hasTrailers({ headers }: Request): boolean {
+  return headers.has("trailer");
+}
+
 /** Such as a UUID, a ULID or a trace id. Other characters could forge a line of the log. */
 const REQUEST_ID_PATTERN = /^[\w.:/+=@-]{1,128}$/;
 

@@ -1,9 +1,10 @@
 import { type ErrorCode, ERRORS, PlantStoreError, statusOf } from "../errors.ts";
 import type { Callers } from "./bearer_guard.ts";
-import { hasUnreadBody } from "./body.ts";
+import { announcesBody, hasUnreadBody } from "./body.ts";
 import type { Cors } from "./cors.ts";
+import { lingeringClose } from "./lingering_close.ts";
 import type { Observer } from "./observer.ts";
-import { hasValidHost, normalizeUrl, REQUEST_ID, requestIdOf } from "./request.ts";
+import { hasTrailers, hasValidHost, normalizeUrl, REQUEST_ID, requestIdOf } from "./request.ts";
 
 /** How long a client should wait before it tries again, in seconds (RFC 9110, section 10.2.3). */
 const RETRY_AFTER = "1";
@@ -41,15 +42,32 @@ export function successResponse(body: unknown): Response | undefined {
 }
 
 /** The response to a request that failed: the contract's Error, with the headers of its cause. */
-export function errorResponse({ code, message, scope }: PlantStoreError): Response {
-  const response = Response.json({ error: ERRORS[code].error, message }, FAILURE[code]);
+export function errorResponse(error: PlantStoreError): Response {
+  const response = new Response(errorBody(error), FAILURE[error.code]);
 
   // RFC 6750, section 3.
-  if (scope !== undefined) {
-    const challenge = `${response.headers.get("www-authenticate")}, scope="${scope}"`;
+  if (error.scope !== undefined) {
+    const challenge = `${response.headers.get("www-authenticate")}, scope="${error.scope}"`;
     response.headers.set("www-authenticate", challenge);
   }
   return response;
+}
+
+function errorBody({ code, message }: PlantStoreError): string {
+  return JSON.stringify({ error: ERRORS[code].error, message });
+}
+
+/** The same to HEAD: with the length of the body, and without the body (RFC 9110, section 9.3.2). */
+function headOf(error: PlantStoreError): Response {
+  const response = new Response(null, errorResponse(error));
+  response.headers.set("content-length", String(new Blob([errorBody(error)]).size));
+  return response;
+}
+
+/** Bun sends no Date to HEAD (RFC 9110, section 6.6.1). Elysia gives a 304 the length of its body, 0. */
+function completeHead({ status, headers }: Response): void {
+  headers.set("date", new Date().toUTCString());
+  if (status === 304) headers.delete("content-length");
 }
 
 /** What {@linkcode respond} needs. */
@@ -94,11 +112,7 @@ export function respond(
     const complete = (response: Response) => {
       response.headers.set(REQUEST_ID, requestId);
       cors?.addHeaders(response, request);
-
-      // RFC 9112, section 9.6: the rest of the body would have to be read to its end. If the server
-      // is shutting down, the client would send its next request to a server that has stopped.
-      if (isShuttingDown() || hasUnreadBody(request, maxBodyBytes))
-        response.headers.set("connection", "close");
+      if (request.method === "HEAD") completeHead(response);
 
       observer.onResponse({
         method: request.method,
@@ -109,6 +123,11 @@ export function respond(
         clientAddress,
         caller: callers.get(request),
       });
+
+      // Bun reads the rest of a small body by itself. While the server is shutting down, the
+      // client's next request would meet a server that has stopped.
+      if (isShuttingDown() || hasUnreadBody(request, maxBodyBytes))
+        response.headers.set("connection", "close");
       return response;
     };
 
@@ -119,22 +138,36 @@ export function respond(
           : new PlantStoreError("internal", undefined, { cause });
       observer.onError(error, { requestId, clientAddress });
 
-      const response = errorResponse(error);
-      // RFC 9110, section 9.3.2.
-      return complete(request.method === "HEAD" ? new Response(null, response) : response);
+      const isHead = request.method === "HEAD";
+      const response = isHead ? headOf(error) : errorResponse(error);
+      // RFC 9110, section 15.5.6.
+      if (error.code === "method_not_allowed")
+        response.headers.set("allow", methods?.join(", ") ?? "");
+      if (endsConnection(error.code, request)) response.headers.set("connection", "close");
+
+      complete(response);
+
+      // What follows a malformed request is not read: Bun's own 400 would come within the response.
+      const closes = response.headers.get("connection") === "close";
+      return closes && error.code !== "malformed_request" && mayStillArrive(request)
+        ? lingeringClose(errorBody(error), response, request)
+        : response;
     };
 
     // RFC 9112, section 3.2.
     if (!hasValidHost(request)) return fail(new PlantStoreError("malformed_request"));
+    if (hasTrailers(request))
+      return fail(
+        new PlantStoreError("malformed_request", "trailers are not supported: send no `Trailer`"),
+      );
     if (methods === undefined) return fail(new PlantStoreError("unknown_path"));
     if (!methods.includes(request.method)) {
       const preflight = cors?.preflight(request, methods);
-      if (preflight !== undefined) return complete(preflight);
+      if (preflight === undefined) return fail(new PlantStoreError("method_not_allowed"));
 
-      const refusal = fail(new PlantStoreError("method_not_allowed"));
-      // RFC 9110, section 15.5.6.
-      refusal.headers.set("allow", methods.join(", "));
-      return refusal;
+      // Browsers send none: so a proxy has taken the framing of a body away.
+      if (request.headers.has("content-length")) preflight.headers.set("connection", "close");
+      return complete(preflight);
     }
 
     let response: Response | Promise<Response>;
@@ -145,4 +178,23 @@ export function respond(
     }
     return response instanceof Promise ? response.then(complete, fail) : complete(response);
   };
+}
+
+/**
+ * Whether a refusal ends its connection, besides the causes of {@linkcode EXTRA_HEADERS}: what
+ * follows may not be a request.
+ *
+ * - CONNECT: Bun takes all that follows for bytes of a tunnel, whatever the response is.
+ * - An unknown path or method, if no body is announced: some proxies drop the framing of a body
+ *   that they do not expect, of DELETE and OPTIONS, and still send it. It would be the next request.
+ */
+function endsConnection(code: ErrorCode, request: Request): boolean {
+  if (code !== "unknown_path" && code !== "method_not_allowed") return false;
+  return request.method === "CONNECT" || !announcesBody(request);
+}
+
+/** Whether a body that can be read may still be on its way. */
+function mayStillArrive(request: Request): boolean {
+  const { method } = request;
+  return method !== "CONNECT" && method !== "HEAD" && announcesBody(request);
 }

@@ -24,10 +24,9 @@ test.each([
   ["Content-Length over the limit", { "content-length": String(LIMIT + 1) }, 4131],
 ])("a %s is refused before a byte is read", async (_what, headers, error) => {
   const { stream, progress } = endless();
-  expect(await readError(await smallApp().fetch(postPlant(stream, headers)))).toMatchObject({
-    error,
-  });
+  const response = await smallApp().fetch(postPlant(stream, headers));
   expect(progress.chunks).toBe(0);
+  expect(await readError(response)).toMatchObject({ error });
 });
 
 // Size
@@ -54,9 +53,9 @@ test.each([null, "-1", "x", "1e1", "0x10", "NaN", "", "9000, 9000", "10, 10"])(
   async (length) => {
     const { stream, progress } = endless();
     const response = await smallApp().fetch(postPlant(stream, { "content-length": length }));
-    expect(await readError(response)).toMatchObject({ status: 413, error: 4131 });
     // A chunk has a tenth of the limit; one more may have been asked for ahead.
     expect(progress.chunks).toBeLessThanOrEqual(12);
+    expect(await readError(response)).toMatchObject({ status: 413, error: 4131 });
   },
 );
 
@@ -123,13 +122,13 @@ function* broken(...chunks: Uint8Array[]) {
   throw new Error("connection reset by 10.0.0.1");
 }
 
-/** A body that ends, but a hundred times past the limit. */
+/** A body that ends, but far past the limit. */
 function endless() {
   const progress = { chunks: 0 };
   const stream = new ReadableStream<Uint8Array>(
     {
       pull(controller) {
-        if (progress.chunks++ === 1_000) controller.close();
+        if (progress.chunks++ === 50) controller.close();
         else controller.enqueue(new Uint8Array(LIMIT / 10));
       },
     },

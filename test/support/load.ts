@@ -204,6 +204,7 @@ function parseChunks(bytes: Buffer): { text: string; length: number } | undefine
     const lineEnd = bytes.indexOf("\r\n", at);
     if (lineEnd === -1) return undefined;
     const size = Number.parseInt(bytes.toString("latin1", at, lineEnd), 16);
+    if (Number.isNaN(size)) throw new Error(`Not a chunk: ${bytes.toString("latin1", at)}`);
     const begin = lineEnd + 2;
     const end = lineEnd + 2 + size;
 
