@@ -17,8 +17,7 @@ for (const signal of ["SIGTERM", "SIGINT", "SIGQUIT"] as const) {
   });
 }
 
-// The terminal was closed, which `nohup` ignores. A server with TLS reloads its certificate
-// instead.
+// The terminal was closed, which `nohup` ignores. A server has a listener of its own.
 let onHangup = isHangupIgnored() ? () => {} : () => stop.abort();
 process.on("SIGHUP", () => onHangup());
 

@@ -199,7 +199,8 @@ test("the program loads a command, a database and the framework only where they 
     for (const load of early) loaded.add(load.path);
   }
 
-  const late = /^(?:elysia|@elysiajs\/.*|@sinclair\/typebox|drizzle-orm.*|server\/service\.ts)$/;
+  const late =
+    /^(?:elysia|@elysiajs\/.*|@sinclair\/typebox|drizzle-orm.*|server\/service_app\.ts)$/;
   expect([...loaded].filter((target) => late.test(target))).toEqual([]);
   expect(loaded).toContain("database/sqlite/sqlite_adapter.ts");
 });

@@ -24,7 +24,7 @@ export interface Io {
   readonly stdin: () => ReadableStream<Uint8Array>;
   /** Aborted by the first SIGTERM, SIGINT or SIGQUIT, or by SIGHUP without a listener. */
   readonly stop: AbortSignal;
-  /** Handles SIGHUP from then on, which asks a server to reload its certificate. */
+  /** Handles SIGHUP from then on. */
   readonly onHangup: (listener: () => void) => void;
 }
 

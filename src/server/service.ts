@@ -2,58 +2,170 @@ import { once } from "node:events";
 
 import type { Logger } from "@logtape/logtape";
 
-import { withAbort } from "../async/deadline.ts";
-import type { Authenticate } from "../auth/authenticate.ts";
+import { withAbort, withDeadline } from "../async/deadline.ts";
 import { version } from "../build/version.ts" with { type: "macro" };
-import type { DatabaseAdapter } from "../database/adapter.ts";
-import type { Database } from "../database/database.ts";
-import { PlantStoreError } from "../errors.ts";
+import { adapterOf } from "../database/adapters.ts";
+import { ConfigError, PlantStoreError, reasonOf } from "../errors.ts";
 import { type GroupCommit, groupCommit } from "../group_commit/group_commit.ts";
-import { createApp } from "../http/app.ts";
-import { readiness } from "../http/health.ts";
-import type { Observer } from "../http/observer.ts";
-import { forwardedFor } from "../http/request.ts";
-import { errorResponse } from "../http/responses.ts";
+import { readPostgresUrl, readStaticTokens } from "../settings/secret_files.ts";
 import { type Config, loggableSettings } from "../settings/settings.ts";
-import type { Logging } from "../telemetry/logging.ts";
-import { createMetrics, type Metrics } from "../telemetry/metrics.ts";
+import { type Logging, type LogOutput, startLogging } from "../telemetry/logging.ts";
+import { createMetrics } from "../telemetry/metrics.ts";
 import { createObserver } from "../telemetry/request_log.ts";
 import type { Tracing } from "../telemetry/tracing.ts";
-import { authenticator, keepFresh, loadTokens } from "./authentication.ts";
 import { type FirstTokenOptions, offerFirstToken } from "./first_token.ts";
-import type { HttpServer } from "./http_server.ts";
-import { type Lifetime, shutDown } from "./shutdown.ts";
-import { swaggerUi } from "./swagger_ui.ts";
-import { watchDescriptors, watchEventLoop } from "./watchdog.ts";
+import { HttpServer } from "./http_server.ts";
+import { watchEventLoop } from "./watchdog.ts";
 
-/** What the command that serves has opened. */
-export interface ServiceOptions {
-  readonly adapter: DatabaseAdapter;
-  readonly database: Database;
-  readonly server: HttpServer;
-  readonly logging: Pick<Logging, "log" | "suppresses">;
-  readonly lifetime: Lifetime;
+/** What a service needs of its process. */
+export interface ServiceProcess {
+  /** Aborted by the first signal that ends the process. */
+  readonly stop: AbortSignal;
+  /** Handles SIGHUP from then on. */
+  readonly onHangup: (listener: () => void) => void;
+  readonly log: LogOutput;
+  readonly hasColors: boolean;
+  /** stderr: what it is, and how to print the first token there. */
   readonly terminal: FirstTokenOptions["terminal"];
 }
 
 /**
- * Connects everything between the database and the socket. Serves until the end of `lifetime`, then
- * finishes the requests in flight.
+ * Runs the service: from its start until a signal, or until its storage fails.
  *
- * @throws {ConfigError} If the TLS files cannot be used.
+ * @returns Whether nothing failed, not even during the stop. The log says what did.
+ * @throws {ConfigError} If a file of the configuration cannot be used.
  * @throws {CommandError} If the server cannot listen, or the tokens cannot be read.
+ * @throws {DatabaseError} If the database cannot be opened.
  */
-export async function runService(config: Config, options: ServiceOptions): Promise<void> {
-  const { adapter, database, server, logging, lifetime, terminal } = options;
+export async function runService(config: Config, process: ServiceProcess): Promise<boolean> {
+  const format = config.logFormat ?? (process.terminal.isTerminal ? "pretty" : "json");
+  const { log: output, hasColors: colors } = process;
+  using logging = startLogging({ level: config.logLevel, format, colors, output });
+  const { log } = logging;
+  const lifetime = beginLifetime(process.stop, log);
+
+  {
+    await using parts = new AsyncDisposableStack();
+    await start({ ...config, logFormat: format }, { process, parts, logging, lifetime });
+    if (!lifetime.stop.aborted) await once(lifetime.stop, "abort");
+  }
+
+  log.info("Stopped");
+  return lifetime.failure() === undefined;
+}
+
+/** How long a service runs, and why it ends. */
+interface Lifetime {
+  /** Aborted when the service has to stop: by a signal, or because it failed. */
+  readonly stop: AbortSignal;
+  /** What failed, before the stop or during it; `undefined` if nothing did. */
+  readonly failure: () => Error | undefined;
+  /** Logs a failure, and stops the service because of it. */
+  readonly fail: (failure: Error) => void;
+}
+
+function beginLifetime(signal: AbortSignal, log: Logger): Lifetime {
+  const byFailure = new AbortController();
+  const stop = AbortSignal.any([signal, byFailure.signal]);
+  let failure: Error | undefined;
+
+  stop.addEventListener("abort", () => {
+    if (failure === undefined) log.info("Stopping: finishing the requests in flight");
+  });
+
+  return {
+    stop,
+    failure: () => failure,
+    fail(error) {
+      failure ??= error;
+      const doing = stop.aborted ? "Failed while stopping" : "Stopping";
+      log.error(`${doing}: ${error.message}`, { cause: error.cause });
+      byFailure.abort();
+    },
+  };
+}
+
+/**
+ * How long the whole stop may take after a failure, in milliseconds: only a new process can store
+ * plants.
+ */
+const FAILED_STOP_MS = 2_000;
+
+/** What {@linkcode start} needs beside the configuration. */
+interface Start {
+  readonly process: ServiceProcess;
+  readonly parts: AsyncDisposableStack;
+  readonly logging: Logging;
+  readonly lifetime: Lifetime;
+}
+
+/**
+ * Starts the parts of a service in order. Beside each stands how it stops; the stop runs these
+ * steps in reverse. A start leaves nothing behind if it is refused. It ends early if the stop comes
+ * first.
+ */
+async function start(config: Config, { process, parts, logging, lifetime }: Start): Promise<void> {
   const { log } = logging;
   const { stop } = lifetime;
-  using timers = new DisposableStack();
-  timers.use(watchEventLoop(log));
+
+  /** Adds a step to the stop, and its share of the time for the whole stop. */
+  function atStop(share: number, step: (timeoutMs: number) => Promise<unknown>): void {
+    parts.defer(async () => {
+      const limitMs = lifetime.failure() === undefined ? Number.POSITIVE_INFINITY : FAILED_STOP_MS;
+      await step(share * Math.min(config.shutdownTimeoutMs, limitMs));
+    });
+  }
+
+  const server = new HttpServer(config);
+  onHangup(config, process, () => reloadCertificate(server, lifetime, log));
+
+  // Before the database: a start that is refused for one of these files makes none.
+  const reading = Promise.all([readStaticTokens(config, log), server.loadCertificate()]);
+  const [staticTokens] = (await withAbort(reading, stop)) ?? [];
+  if (staticTokens === undefined) return;
+
+  // Opening may wait for a lock or a disk. Meanwhile the rest of the program is loaded.
+  const { databaseUrlFile: urlFile } = config;
+  const readUrl = urlFile === undefined ? undefined : () => readPostgresUrl(urlFile);
+  const adapter = await adapterOf(config.database, readUrl);
+  const opening = adapter.openForServing({
+    onWarning: (message, cause) => log.warning(message, { cause }),
+    onInfo: (message, properties) => log.info(message, properties),
+  });
+  const loading = Promise.all([import("./service_app.ts"), import("./authentication.ts")]);
+  const database = await withAbort(opening, stop);
+  if (database === undefined) return;
+
+  const failStorage = (cause: Error) =>
+    lifetime.fail(new PlantStoreError("storage_unavailable", "the storage failed", { cause }));
+  void database.failed.then(failStorage);
+  atStop(0.2, (timeoutMs) => {
+    const closing = database[Symbol.asyncDispose]() as Promise<void>;
+    // Nothing is lost: acknowledged plants are on the disk, and the next start reads the WAL.
+    const notClosed = () => log.warning("Database not closed: the disk does not respond");
+    return withDeadline(closing.catch(failStorage), timeoutMs, notClosed);
+  });
 
   const tracing = await loadTracing(config, log);
+  if (tracing !== undefined) {
+    const reason = "the collector did not accept the last spans in time";
+    const notSent = () => log.warning("Trace export failed", { reason });
+    atStop(0.1, (timeoutMs) => withDeadline(tracing.close(), timeoutMs, notSent));
+  }
+
+  const [{ serviceApp, internalError }, { authenticator, keepFresh, loadTokens }] = await loading;
+  const tokens = await loadTokens(database.tokens, { staticTokens, database: adapter.name, stop });
+  if (tokens === undefined) return;
+
+  // What cannot be written is kept for the next call.
+  const writeUses = () =>
+    tokens.writeUses().catch((cause) => log.warning("Uses of tokens not written", { cause }));
+  atStop(0.05, async (timeoutMs) => {
+    if (lifetime.failure() === undefined) await withDeadline(writeUses(), timeoutMs, () => {});
+  });
+
   const metrics = createMetrics();
   const observer = createObserver({ ...logging, metrics, tracing }, config);
-
   const commits = groupCommit(database.plants, {
     queueLimit: config.queueLimit,
     timeoutMs: config.requestTimeoutMs,
@@ -63,34 +175,52 @@ export async function runService(config: Config, options: ServiceOptions): Promi
   metrics.registerQueue(() => commits.size());
   metrics.registerDatabase(database.metrics);
 
-  const staticTokens = config.authTokens;
-  const tokens = await loadTokens(database.tokens, { staticTokens, database: adapter.name, stop });
-  if (tokens === undefined) return;
-
   const authenticate = authenticator(tokens, config, log);
-  const app = appOf(config, { database, server, commits, authenticate, observer, metrics, stop });
+  const app = serviceApp(config, {
+    plants: commits,
+    probe: () => database.plants.probe(),
+    authenticate,
+    observer,
+    metrics,
+    server,
+    stop,
+  });
   const fetch = tracing === undefined ? app.fetch : tracing.trace(app.fetch);
-  const listening = server.listen({ fetch, error: (cause) => internalError(cause, observer) });
-  const address = await withAbort(listening, stop);
-  if (address === undefined) return server.stop(0);
+  const address = await server.listen({ fetch, error: (cause) => internalError(cause, observer) });
+  atStop(0.65, (timeoutMs) => finishRequests(server, commits, timeoutMs));
 
   const docs = config.docs ? `, documentation at ${address}/swagger` : "";
   log.info(`Plant Store listens on ${address}${docs}`, { version: version() });
-  log.info("Configuration in force", loggableSettings(config));
-  await withAbort(
-    offerFirstToken(tokens, { ...config, address, database: adapter, terminal, log }),
-    stop,
-  );
+  log.info("Configuration in force", loggableSettings({ ...config, authTokens: staticTokens }));
 
-  // What cannot be written is kept for the next call.
-  const writeUses = () =>
-    tokens.writeUses().catch((cause) => log.warning("Uses of tokens not written", { cause }));
-  for (const timer of [watchDescriptors(log), ...keepFresh(tokens, writeUses, log)])
-    timers.use(timer);
+  const { terminal } = process;
+  const offering = offerFirstToken(tokens, {
+    ...config,
+    address,
+    database: adapter,
+    terminal,
+    log,
+  });
+  await withAbort(offering, stop);
 
-  if (!stop.aborted) await once(stop, "abort");
-  timers.dispose();
-  await shutDown({ server, commits, writeUses, tracing }, lifetime, log);
+  for (const timer of [watchEventLoop(log), ...keepFresh(tokens, writeUses, log)]) parts.use(timer);
+}
+
+/**
+ * Finishes the requests in flight, with 503 if a plant was not stored in time. At first the server
+ * still listens: requests on their way get 503 with `Connection: close`, where a closed port would
+ * lose them.
+ */
+export async function finishRequests(
+  server: HttpServer,
+  commits: GroupCommit,
+  timeoutMs: number,
+): Promise<void> {
+  const deadline = performance.now() + timeoutMs;
+  const drained = commits.drain(timeoutMs / 2);
+
+  await server.untilQuiet(timeoutMs / 4);
+  await Promise.all([drained, server.stop(deadline - performance.now())]);
 }
 
 /** OpenTelemetry is large: only a server with a collector loads it. */
@@ -105,42 +235,24 @@ async function loadTracing({ tracing }: Config, log: Logger): Promise<Tracing | 
   });
 }
 
-/** What the app stands on. */
-interface AppParts extends Pick<ServiceOptions, "database" | "server"> {
-  readonly commits: GroupCommit;
-  readonly authenticate: Authenticate;
-  readonly observer: Observer;
-  readonly metrics: Metrics;
-  readonly stop: AbortSignal;
+/**
+ * Reloads the certificate at a SIGHUP. Without HTTPS there is nothing to reload, and the signal
+ * ends the service only if its terminal was closed.
+ */
+function onHangup({ tls }: Config, process: ServiceProcess, reload: () => Promise<void>): void {
+  if (tls !== undefined) process.onHangup(() => void reload());
+  else if (!process.terminal.isTerminal) process.onHangup(() => {});
 }
 
-/** The app, with everything that it needs of the configuration and the other parts. */
-function appOf(
-  config: Config,
-  { database, server, commits, authenticate, observer, metrics, stop }: AppParts,
-) {
-  const { trustProxy } = config;
-  const ready = readiness(() => database.plants.probe());
-
-  return createApp({
-    plants: commits,
-    ready: () => (stop.aborted ? Promise.reject(new PlantStoreError("shutting_down")) : ready()),
-    authenticate,
-    maxBodyBytes: config.maxBodyBytes,
-    observer,
-    corsOrigins: config.corsOrigins,
-    clientAddress: (request) =>
-      (trustProxy === "off" ? undefined : forwardedFor(request.headers, trustProxy)) ??
-      server.peerOf(request),
-    docsFiles: config.docs ? swaggerUi : undefined,
-    renderMetrics: metrics.render,
-    isShuttingDown: () => stop.aborted || server.isDraining(),
-  });
-}
-
-/** The response if even the app fails. */
-function internalError(cause: unknown, observer: Observer): Response {
-  const error = new PlantStoreError("internal", undefined, { cause });
-  observer.onError(error, { requestId: "none", clientAddress: () => undefined });
-  return errorResponse(error);
+/**
+ * Certificates are renewed every few weeks. If the new one cannot be used, the current one stays.
+ */
+async function reloadCertificate(server: HttpServer, { fail }: Lifetime, log: Logger) {
+  try {
+    const expires = await server.reloadCertificate();
+    if (expires !== undefined) log.info("Certificate reloaded", { expires: expires.toISOString() });
+  } catch (error) {
+    if (!(error instanceof ConfigError)) return fail(error as Error);
+    log.error("Certificate reload failed; keeping the current one", { reason: reasonOf(error) });
+  }
 }

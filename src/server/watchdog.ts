@@ -1,5 +1,3 @@
-import { closeSync, openSync } from "node:fs";
-
 import type { Logger } from "@logtape/logtape";
 
 import { repeat } from "../async/timers.ts";
@@ -19,23 +17,5 @@ export function watchEventLoop(log: Logger): Disposable {
     const delayMs = Math.round(now - expectedAt);
     expectedAt = now + CHECK_MS;
     if (delayMs >= BLOCKED_MS) log.warning("Event loop blocked", { delayMs });
-  });
-}
-
-/**
- * Logs, once for each shortage, that the process is out of file descriptors. Then new connections
- * wait in the system's queue, and open ones are served: Bun cannot refuse them.
- */
-export function watchDescriptors(log: Logger): Disposable {
-  let isOut = false;
-  return repeat(1_000, async () => {
-    try {
-      closeSync(openSync("/dev/null", "r"));
-      isOut = false;
-    } catch {
-      if (!isOut)
-        log.error("Out of file descriptors: new connections wait; raise LimitNOFILE (ulimit -n)");
-      isOut = true;
-    }
   });
 }

@@ -19,7 +19,7 @@ test("SIGTERM under 64-way load leaves no request without a response", async () 
   expect(await drains(60)).toEqual(INTACT);
 });
 
-test.concurrent.each(["SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP"] as const)(
+test.concurrent.each(["SIGTERM", "SIGINT", "SIGQUIT"] as const)(
   "%s with a half-sent body open exits 0 and leaves one file",
   async (signal) => {
     // A fifth is for closing the file: where that takes longer, on a busy machine, the WAL stays.

@@ -46,6 +46,7 @@ test.concurrent(
 test.concurrent.each([
   ["SIGUSR1", "changes nothing", false],
   ["SIGUSR2", "changes nothing", false],
+  ["SIGHUP", "without HTTPS changes nothing", false],
   ["SIGHUP", "under nohup changes nothing", true],
 ] as const)("%s %s", async (signal, _what, isUnderNohup) => {
   if (isUnderNohup && skipsProc()) return;

@@ -1,10 +1,8 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 
-import { getLogger } from "@logtape/logtape";
-
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import { HttpServer } from "../../src/server/http_server.ts";
-import { beginLifetime, shutDown } from "../../src/server/shutdown.ts";
+import { finishRequests } from "../../src/server/service.ts";
 import { parseConfig } from "../../src/settings/settings.ts";
 import { testApp } from "../support/app.ts";
 import { connect, postBytes } from "../support/load.ts";
@@ -15,7 +13,7 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 /** Longer than a server that stops waits for requests. */
 const STALL_MS = 300;
 
-test("shutDown() of a server that stalls before its last response still answers the client's next request", async () => {
+test("finishRequests() of a server that stalls before its last response still answers the client's next request", async () => {
   const begun = Promise.withResolvers<void>();
   const stored = Promise.withResolvers<readonly ["added"]>();
 
@@ -35,11 +33,7 @@ test("shutDown() of a server that stalls before its last response still answers 
   const response = (await connect(address)).request(postBytes({ id: 1n, name: "Fern" }));
 
   await begun.promise;
-  const log = getLogger("test");
-  const { signal } = new AbortController();
-  const lifetime = beginLifetime({ signal, shutdownTimeoutMs: config.shutdownTimeoutMs, log });
-  const service = { server, commits, writeUses: async () => {}, tracing: undefined };
-  const stopped = shutDown(service, lifetime, log);
+  const stopped = finishRequests(server, commits, config.shutdownTimeoutMs);
 
   stored.resolve(["added"]);
   Bun.sleepSync(STALL_MS);
