@@ -12,18 +12,29 @@ const MAX_ATTEMPTS = 8;
 /** How long one attempt may take, in milliseconds: longer than the server takes to respond. */
 const ATTEMPT_TIMEOUT_MS = 10_000;
 
+/** The longest `Retry-After` that is obeyed, in seconds. */
+const MAX_RETRY_AFTER_S = 60;
+
+/** Statuses below 500 of a gateway that says itself that the request can be sent again. */
+const TEMPORARY: readonly number[] = [408, 425, 429];
+
 /**
  * `fetch` for `POST /plants`, with retries: the plant's id makes it safe to send the plant again.
  *
- * Sends the same request up to eight times, each with a limit of ten seconds: after a network
- * error, after a response that was cut short, and after a status of 500 and above. Between them it
- * waits with exponential backoff and full jitter, in addition to the seconds of `Retry-After`. It
- * fits wherever a generated client takes a `fetch`.
+ * Stored means a 200 with `application/json` and the `name` that was sent; refused for good means a
+ * 4xx with an Error of the Plant Store. All else leaves the plant stored or not, and is tried again:
+ * network errors, responses that were cut short, statuses of 500 and above, redirects, which are not
+ * followed, and whatever a proxy, a login page or a captive portal sends in the server's place.
  *
- * @returns The first response with a status below 500: the plant is stored, or refused for good,
- *   with 409 too. After eight attempts, the last response.
- * @throws The last network error, after eight attempts; the reason of the request's `signal`, at
- *   once.
+ * Sends the same request up to eight times, each with a limit of ten seconds. Between them it waits
+ * with exponential backoff and full jitter, in addition to the seconds of `Retry-After`. It fits
+ * wherever a generated client takes a `fetch`, and hands `init` on to each attempt.
+ *
+ * @returns The response by which the plant is stored, or refused for good, with 409 too. After eight
+ *   attempts, the last response, if it is the Plant Store's.
+ * @throws {Error} After eight attempts, the last network error, or what the last response was
+ *   instead of the Plant Store's: its status, media type and `Location`. After a `Retry-After` of
+ *   more than 60 seconds, at once; so is the reason of the request's `signal`.
  *
  * @example
  * ```ts
@@ -46,30 +57,90 @@ const ATTEMPT_TIMEOUT_MS = 10_000;
  */
 export async function fetchWithRetries(
   input: string | URL | Request,
-  init?: RequestInit,
+  init?: Parameters<typeof fetch>[1],
 ): Promise<Response> {
   const request = new Request(input, init);
+  const { headers } = request;
+  const body = await request.arrayBuffer();
+  const { name } = membersOf(new TextDecoder().decode(body));
 
   for (let attempt = 1; ; attempt++) {
     let waitMs = Math.random() * Math.min(10_000, 100 * 2 ** attempt);
+    let isLast = attempt === MAX_ATTEMPTS;
+    let failure: unknown;
 
     try {
-      const deadline = AbortSignal.timeout(ATTEMPT_TIMEOUT_MS);
-      const signal = AbortSignal.any([request.signal, deadline]);
-      const response = await fetch(request.clone(), { signal });
+      const signal = AbortSignal.any([request.signal, AbortSignal.timeout(ATTEMPT_TIMEOUT_MS)]);
+      // With `init` for what a Request does not keep, such as Bun's `proxy` and Node's `dispatcher`.
+      const response = await fetch(request, { ...init, headers, body, redirect: "manual", signal });
       // Throws if the response is cut short.
-      await response.clone().arrayBuffer();
+      const isOurs = isPlantStores(response, name, await response.clone().text());
+      const isFinal = response.status < 500 && !TEMPORARY.includes(response.status);
+      const retryAfterS = retryAfterOf(response);
 
-      if (response.status < 500 || attempt === MAX_ATTEMPTS) return response;
-      // A date, which RFC 9110, section 10.2.3, allows as well, counts as none.
-      waitMs += 1_000 * (Number(response.headers.get("retry-after")) || 0);
+      if (retryAfterS > MAX_RETRY_AFTER_S) {
+        isLast = true;
+        failure = unknownOutcome(response, `asks to wait ${retryAfterS} s, more than 60`);
+      } else {
+        if (isOurs && (isFinal || isLast)) return response;
+        failure = unknownOutcome(response, "is not the Plant Store's");
+      }
+      waitMs += 1_000 * retryAfterS;
     } catch (error) {
       // No response, or a part of one: the plant may or may not be stored.
-      if (request.signal.aborted || attempt === MAX_ATTEMPTS) throw error;
+      failure = error;
     }
 
+    request.signal.throwIfAborted();
+    if (isLast) throw failure;
     await untilAborted(request.signal, waitMs);
   }
+}
+
+/** Whether it can only be the Plant Store's: the plant that was sent, or an Error of this status. */
+function isPlantStores({ status, headers }: Response, name: unknown, text: string): boolean {
+  const [mediaType = ""] = (headers.get("content-type") ?? "").split(";");
+  if (mediaType.trim().toLowerCase() !== "application/json") return false;
+
+  const body = membersOf(text);
+  if (status === 200) return typeof name === "string" && body["name"] === name;
+
+  const { error, message } = body;
+  return (
+    typeof error === "number" && Math.floor(error / 10) === status && typeof message === "string"
+  );
+}
+
+/** The members of a JSON object; none if the text is anything else. */
+function membersOf(text: string): Readonly<Record<string, unknown>> {
+  try {
+    return JSON.parse(text) ?? {};
+  } catch {
+    return {};
+  }
+}
+
+/**
+ * How many seconds a response asks to wait; 0 if it does not say. A date, which RFC 9110, section
+ * 10.2.3, allows as well, counts as 0.
+ */
+function retryAfterOf({ headers }: Response): number {
+  const retryAfter = headers.get("retry-after") ?? "";
+  return /^\d+$/.test(retryAfter) ? Number(retryAfter) : 0;
+}
+
+/** The failure after a response that leaves the plant stored or not. */
+function unknownOutcome({ status, type, headers }: Response, what: string): Error {
+  const location = headers.get("location");
+  const parts = [
+    // A browser hides all else of it.
+    type === "opaqueredirect" ? "a redirect" : `status ${status}`,
+    headers.get("content-type") ?? "no Content-Type",
+    ...(location === null ? [] : [`Location: ${location}`]),
+  ];
+  return new Error(
+    `Cannot tell if the plant is stored: the response ${what} (${parts.join(", ")})`,
+  );
 }
 
 /** Waits this long, or until the signal is aborted: then the next attempt throws its reason. */

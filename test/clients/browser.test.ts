@@ -11,7 +11,7 @@ import { ROOT, TEST_TIMEOUT_MS } from "../support/program.ts";
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
 test.skipIf(skipsBrowser("plant-store/client in a browser"))(
-  "a page sends a plant with an id past 2^53 again, after a gateway's error",
+  "a page sends a plant with an id past 2^53 again, after a gateway's error and a redirect to a login",
   async () => {
     const { outputs } = await Bun.build({ entrypoints: [join(ROOT, "src/http/client.ts")] });
     const [client] = outputs;
@@ -23,6 +23,7 @@ test.skipIf(skipsBrowser("plant-store/client in a browser"))(
     };
 
     const app = testApp({ plants: { add } });
+    const gateway = [new Response(null, { status: 502 }), Response.redirect("/login")];
     let requests = 0;
     using server = Bun.serve({
       port: 0,
@@ -30,8 +31,8 @@ test.skipIf(skipsBrowser("plant-store/client in a browser"))(
         "/": () => new Response("<!doctype html>", { headers: { "content-type": "text/html" } }),
         "/client.js": () =>
           new Response(client, { headers: { "content-type": "text/javascript" } }),
-        "/plants": (request) =>
-          requests++ === 0 ? new Response(null, { status: 502 }) : app.fetch(request),
+        "/login": () => Response.json({ name: "Fern" }),
+        "/plants": (request) => gateway[requests++] ?? app.fetch(request),
       },
     });
 
@@ -51,7 +52,7 @@ test.skipIf(skipsBrowser("plant-store/client in a browser"))(
 
     expect(response).toEqual({ status: 200, body: { name: "Fern" } });
     expect({ requests, sent }).toEqual({
-      requests: 2,
+      requests: 3,
       sent: [{ id: 2n ** 63n - 1n, name: "Fern" }],
     });
   },

@@ -1,4 +1,14 @@
-import { afterEach, beforeEach, expect, mock, setDefaultTimeout, spyOn, test } from "bun:test";
+import {
+  afterEach,
+  beforeEach,
+  describe,
+  expect,
+  mock,
+  setDefaultTimeout,
+  spyOn,
+  test,
+} from "bun:test";
+import { join } from "node:path";
 
 import { memoryStore } from "../../src/database/memory.ts";
 import { PlantStoreError } from "../../src/errors.ts";
@@ -7,7 +17,8 @@ import type { NewPlant } from "../../src/plant/plant.ts";
 import { testApp } from "../support/app.ts";
 import { startBrokenGateway } from "../support/broken_gateway.ts";
 import { bearer, CLOSED_PORT } from "../support/client.ts";
-import { TEST_TIMEOUT_MS } from "../support/program.ts";
+import { emptyDirectory, ROOT, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { startStrangers, STRANGERS } from "../support/strangers.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -21,7 +32,7 @@ beforeEach(() => {
 
   const immediately = (run: () => void, ms = 0) => {
     // One of minutes is the web framework's own.
-    if (ms > 60_000) return setTimeout(run, ms);
+    if (ms > 100_000) return setTimeout(run, ms);
     waits.push(ms);
     return setImmediate(run);
   };
@@ -43,8 +54,8 @@ function send(
   });
 }
 
-/** The app over a store that first cannot take plants, with how many requests came. */
-function serveAfter(refusals: number) {
+/** The app over a store that sets no timer, and first cannot take plants. */
+function appAfter(refusals: number) {
   const store = memoryStore();
   let requests = 0;
 
@@ -54,10 +65,16 @@ function serveAfter(refusals: number) {
     return outcome === "conflict" ? outcome : "added";
   };
 
-  const server = Bun.serve({ port: 0, fetch: testApp({ plants: { add } }).fetch });
+  return { fetch: testApp({ plants: { add } }).fetch, requests: () => requests };
+}
+
+/** Serves such an app, with how many requests came. */
+function serveAfter(refusals: number) {
+  const { fetch, requests } = appAfter(refusals);
+  const server = Bun.serve({ port: 0, fetch });
   return {
     url: server.url.origin,
-    requests: () => requests,
+    requests,
     [Symbol.dispose]: () => void server.stop(true),
   };
 }
@@ -99,6 +116,107 @@ test("fetchWithRetries() sends again after half a response, and after a gateway'
     body: { name: "Fern" },
   });
   expect({ requests: server.requests(), waits }).toEqual({ requests: 2, waits: [100, 200, 400] });
+});
+
+describe.each(STRANGERS.map((stranger, index) => ({ ...stranger, index })))(
+  "fetchWithRetries() takes no answer for the server's: $status of $who",
+  ({ index, status, type, location }) => {
+    test("and sends the plant again", async () => {
+      using strangers = startStrangers(appAfter(0).fetch);
+      const url = strangers.once(index);
+      const response = await send(url);
+      expect({ status: response.status, body: await response.json() }).toEqual({
+        status: 200,
+        body: { name: "Fern" },
+      });
+      expect({ requests: strangers.requests(url), waits }).toEqual({ requests: 2, waits: [100] });
+    });
+
+    test("and names it in the end", async () => {
+      using strangers = startStrangers(() => new Response());
+      const url = strangers.always(index);
+      const answer = [
+        `status ${status}`,
+        type ?? "no Content-Type",
+        ...(location === undefined ? [] : [`Location: ${location}`]),
+      ];
+      await expect(send(url)).rejects.toThrow(
+        new Error(
+          `Cannot tell if the plant is stored: the response is not the Plant Store's (${answer.join(", ")})`,
+        ),
+      );
+      expect(strangers.requests(url)).toBe(8);
+    });
+  },
+);
+
+test.each([
+  ["60", 60_000],
+  ["0", 0],
+  ["-1", 0],
+  ["1.5", 0],
+  ["0x10", 0],
+  ["1e3", 0],
+  ["Infinity", 0],
+  ["soon", 0],
+  [new Date(4e12).toUTCString(), 0],
+])("fetchWithRetries() waits for a Retry-After of %j for %d ms", async (retryAfter, wait) => {
+  const gateway = { who: "a gateway", status: 429, retryAfter };
+  using strangers = startStrangers(appAfter(0).fetch, [gateway]);
+  expect((await send(strangers.once(0))).status).toBe(200);
+  expect(waits).toEqual([100 + wait]);
+});
+
+test.each([
+  ["61", "61"],
+  ["3600", "3600"],
+  ["9".repeat(400), "Infinity"],
+])("fetchWithRetries() ends at a Retry-After of %s", async (retryAfter, seconds) => {
+  const gateway = { who: "a gateway", status: 503, type: "text/html", retryAfter };
+  using strangers = startStrangers(() => new Response(), [gateway]);
+  const url = strangers.always(0);
+  await expect(send(url)).rejects.toThrow(
+    new Error(
+      `Cannot tell if the plant is stored: the response asks to wait ${seconds} s, more than 60 (status 503, text/html)`,
+    ),
+  );
+  expect({ requests: strangers.requests(url), waits }).toEqual({ requests: 1, waits: [] });
+});
+
+describe("fetchWithRetries() hands Bun's own options on to each attempt:", () => {
+  const init = {
+    method: "POST",
+    headers: { ...bearer(), "content-type": "application/json" },
+    body: JSON.stringify({ id: 1, name: "Fern" }),
+  };
+
+  const listen = (options: object) => Bun.serve({ ...options, fetch: appAfter(1).fetch });
+
+  test("proxy", async () => {
+    using proxy = listen({ port: 0 });
+    const options = { ...init, proxy: proxy.url.href };
+
+    expect((await fetchWithRetries("http://192.0.2.1/plants", options)).status).toBe(200);
+  });
+
+  test("unix", async () => {
+    using directory = emptyDirectory();
+    const unix = directory.at("socket");
+    using _server = listen({ unix });
+    const options = { ...init, unix };
+
+    expect((await fetchWithRetries("http://192.0.2.1/plants", options)).status).toBe(200);
+  });
+
+  test("tls", async () => {
+    const file = (name: string) => Bun.file(join(ROOT, "test/support/tls", name));
+    const ca = file("localhost.crt");
+    using server = listen({ port: 0, tls: { cert: ca, key: file("localhost.key") } });
+    const options = { ...init, tls: { ca } };
+
+    const response = await fetchWithRetries(`https://localhost:${server.port}/plants`, options);
+    expect(response.status).toBe(200);
+  });
 });
 
 test("fetchWithRetries() ends with its caller's signal", async () => {
@@ -156,7 +274,8 @@ test.each<[string, () => BodyInit, string]>([
     port: 0,
     async fetch(request) {
       const count = bodies.push((await request.bytes()).toHex());
-      return new Response(null, { status: count < 3 ? 503 : 200 });
+      const refusal = { error: 4001, message: "the body must be valid JSON" };
+      return Response.json(refusal, { status: count < 3 ? 503 : 400 });
     },
   });
 

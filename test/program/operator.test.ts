@@ -1,7 +1,8 @@
-import { expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { mkdirSync, utimesSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 
+import { testApp } from "../support/app.ts";
 import { startBrokenGateway } from "../support/broken_gateway.ts";
 import { bearer, post, TOKEN } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
@@ -16,6 +17,7 @@ import {
   startServer,
   TEST_TIMEOUT_MS,
 } from "../support/program.ts";
+import { startStrangers, STRANGERS } from "../support/strangers.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -271,47 +273,133 @@ async function onceItListens<T>(request: () => Promise<T>): Promise<T> {
   }
 }
 
-/**
- * Runs the guide's client in a language. It stores the largest id through a gateway that breaks the
- * first responses. Then the plants of the server are checked.
- */
-async function storesExactly(
-  language: string,
-  command: readonly string[],
-  main: (url: string) => string,
-) {
-  using home = emptyDirectory();
-  await using server = await startServer({ cwd: home.path, env: { AUTH_TOKENS: TOKEN } });
-  using gateway = startBrokenGateway(server.url);
-  const [client = ""] = blocks("In Python and Go", language);
-  const path = home.at(`client.${language.slice(0, 2)}`);
-
-  await Bun.write(path, `${client}\n${main(gateway.url)}\n`);
-  const ended = await runToEnd({
-    program: command,
-    args: [path],
-    cwd: home.path,
-    env: { HOME: home.path },
-  });
-  expect(ended).toMatchObject({ exitCode: 0 });
-
-  const exported = await runToEnd({ args: ["export"], cwd: home.path });
-  expect(exported.stdout).toBe('{"id":9223372036854775807,"name":"Fern"}\n');
+/** The guide's client in a language, and a program that stores a plant by each URL, or prints why not. */
+interface GuideClient {
+  readonly language: "python" | "go";
+  readonly command: readonly string[];
+  readonly main: string;
+  /** The client with two attempts in the place of eight. */
+  readonly impatient: (code: string) => string;
 }
 
-test.skipIf(skipsWithout("/usr/bin/python3", "python3"))(
-  "the guide's client in Python stores every id exactly, whatever a gateway sends",
-  () =>
-    storesExactly("python", ["/usr/bin/python3"], (url) => {
-      return `assert store("${url}", "${TOKEN}", {"id": 9223372036854775807, "name": "Fern"}) == {"name": "Fern"}`;
-    }),
-);
+const PYTHON: GuideClient = {
+  language: "python",
+  command: ["/usr/bin/python3"],
+  main: `
+import sys
+for url in sys.argv[2:]:
+    try:
+        assert store(url, "${TOKEN}", json.loads(sys.argv[1])) == {"name": "Fern"}
+    except Exception as error:
+        print(error)
+`,
+  impatient: (code) => code.replace("attempts: int = 8", "attempts: int = 2"),
+};
 
-test.skipIf(skipsWithout("go", "golang-go"))(
-  "the guide's client in Go stores every id exactly, whatever a gateway sends",
-  () =>
-    storesExactly("go", ["go", "run"], (url) => {
-      const call = `Store("${url}", "${TOKEN}", []byte("{\\"id\\": 9223372036854775807, \\"name\\": \\"Fern\\"}"))`;
-      return `func main() {\n\tif err := ${call}; err != nil {\n\t\tpanic(err)\n\t}\n}`;
-    }),
-);
+const GO: GuideClient = {
+  language: "go",
+  command: ["go", "run"],
+  main: `
+func main() {
+	for _, url := range os.Args[2:] {
+		if err := Store(url, "${TOKEN}", []byte(os.Args[1])); err != nil {
+			fmt.Println(err)
+		}
+	}
+}
+`,
+  impatient: (code) => code.replace("attempt == 8", "attempt == 2"),
+};
+
+describe.each([PYTHON, GO])("the guide's client in $language", (client) => {
+  const { language, command, main, impatient } = client;
+  const isMissing =
+    language === "python"
+      ? skipsWithout("/usr/bin/python3", "python3")
+      : skipsWithout("go", "golang-go");
+
+  // One for all tests: what Go compiles stays there.
+  const home = emptyDirectory();
+  afterAll(() => home[Symbol.dispose]());
+
+  /** Stores a plant by each URL. Resolves to the lines that were printed. */
+  async function run(
+    urls: readonly string[],
+    { plant = '{"id": 9223372036854775807, "name": "Fern"}', isPatient = false } = {},
+  ): Promise<string[]> {
+    const [guide = ""] = blocks("In Python and Go", language);
+    const code = (isPatient ? guide : impatient(guide)).replace(
+      '"net/http"\n',
+      '"net/http"\n\t"os"\n',
+    );
+    const path = home.at(`${isPatient ? "patient" : "impatient"}.${language.slice(0, 2)}`);
+    await Bun.write(path, `${code}\n${main}`);
+
+    const { exitCode, stdout, stderr } = await runToEnd({
+      program: command,
+      args: [path, plant, ...urls],
+      cwd: home.path,
+      env: { HOME: home.path },
+    });
+    expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: "" });
+    return stdout.split("\n").slice(0, -1);
+  }
+
+  test.skipIf(isMissing)("stores every id exactly, whatever a gateway sends", async () => {
+    using directory = emptyDirectory();
+    const { path: cwd } = directory;
+    await using server = await startServer({ cwd, env: { AUTH_TOKENS: TOKEN } });
+    using gateway = startBrokenGateway(server.url);
+
+    expect(await run([gateway.url], { isPatient: true })).toEqual([]);
+
+    const exported = await runToEnd({ args: ["export"], cwd });
+    expect(exported.stdout).toBe('{"id":9223372036854775807,"name":"Fern"}\n');
+  });
+
+  test.skipIf(isMissing)(
+    "takes no stranger's answer for the server's, and sends again",
+    async () => {
+      const app = testApp();
+      using strangers = startStrangers(app.fetch);
+      const urls = STRANGERS.map((_stranger, index) => strangers.once(index));
+
+      expect(await run(urls)).toEqual([]);
+
+      expect(urls.filter((url) => strangers.requests(url) !== 2)).toEqual([]);
+    },
+  );
+
+  test.skipIf(isMissing)("names a stranger's answer in the end", async () => {
+    using strangers = startStrangers(() => new Response());
+    const urls = STRANGERS.map((_stranger, index) => strangers.always(index));
+
+    const none = language === "python" ? "None" : "";
+    expect(await run(urls)).toEqual(
+      STRANGERS.map(({ status, type = none, location = none }) => {
+        return `stored or not: ${status}, ${type}, Location: ${location}`;
+      }),
+    );
+  });
+
+  test.skipIf(isMissing)("ends at a refusal, and at a Retry-After over 60 s", async () => {
+    const app = testApp();
+    const retryAfters = ["61", "3600", "9".repeat(5_000), "-1", "\u00b2", "soon"];
+    const gateways = retryAfters.map((retryAfter) => ({ who: "", status: 503, retryAfter }));
+    using strangers = startStrangers(app.fetch, gateways);
+    const urls = gateways.map((_gateway, index) => strangers.once(index));
+
+    const lines = await run(urls, { plant: '{"id": "1", "name": "Fern"}' });
+
+    const refusal = `400: \`id\` must be an integer from -9223372036854775808 to 9223372036854775807`;
+    expect(lines).toEqual([
+      expect.stringMatching(/^asked to wait 61 s/),
+      expect.stringMatching(/^asked to wait 3600 s/),
+      expect.stringMatching(/^asked to wait (?:inf|65535) s/),
+      refusal,
+      refusal,
+      refusal,
+    ]);
+    expect(urls.map(strangers.requests)).toEqual([1, 1, 1, 2, 2, 2]);
+  });
+});
