@@ -107,7 +107,7 @@ test("fetchWithRetries() gives up after eight attempts, with the last error", as
   expect(waits).toEqual([100, 200, 400, 800, 1600, 3200, 5000]);
 });
 
-test("fetchWithRetries() sends again after half a response, and after a gateway's page", async () => {
+test("fetchWithRetries() sends again after half a response, a gateway's page, and a redirect", async () => {
   using server = serveAfter(0);
   using gateway = startBrokenGateway(server.url);
   const response = await send(gateway.url);
@@ -115,7 +115,10 @@ test("fetchWithRetries() sends again after half a response, and after a gateway'
     status: 200,
     body: { name: "Fern" },
   });
-  expect({ requests: server.requests(), waits }).toEqual({ requests: 2, waits: [100, 200, 400] });
+  expect({ requests: server.requests(), waits }).toEqual({
+    requests: 2,
+    waits: [100, 200, 400, 800],
+  });
 });
 
 describe.each(STRANGERS.map((stranger, index) => ({ ...stranger, index })))(

@@ -7,6 +7,7 @@ const RESPONSES: readonly string[] = [
   `HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/html\r\nContent-Length: ${PAGE.length}\r\n\r\n${PAGE}`,
   // RFC 9110 section 10.2.3 allows a date.
   `HTTP/1.1 503 Service Unavailable\r\nRetry-After: ${new Date(0).toUTCString()}\r\nContent-Length: 0\r\n\r\n`,
+  "HTTP/1.1 302 Found\r\nLocation: /login\r\nContent-Length: 0\r\n\r\n",
 ];
 
 /**
