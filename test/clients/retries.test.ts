@@ -205,10 +205,11 @@ describe("fetchWithRetries() hands Bun's own options on to each attempt:", () =>
   test("unix", async () => {
     using directory = emptyDirectory();
     const unix = directory.at("socket");
-    using _server = listen({ unix });
+    using server = listen({ unix });
     const options = { ...init, unix };
 
     expect((await fetchWithRetries("http://192.0.2.1/plants", options)).status).toBe(200);
+    expect(server.pendingRequests).toBe(0);
   });
 
   test("tls", async () => {
