@@ -2,6 +2,7 @@ import { safeParse } from "fast-content-type-parse";
 
 import { pause } from "../async/timers.ts";
 import { PlantStoreError } from "../errors.ts";
+import { waitsInVain } from "./request.ts";
 
 /**
  * Reads the body of a request. Checks the media type first, then the size. Counts the bytes
@@ -12,8 +13,9 @@ import { PlantStoreError } from "../errors.ts";
  *
  * @param headers From Elysia's context: reading `request.headers` costs more.
  * @param maxBytes The maximum size of a body, in bytes.
- * @throws {PlantStoreError} `unsupported_media_type`, `body_too_large`, or `malformed_json` if the
- *   body breaks off.
+ * @throws {PlantStoreError} `unsupported_media_type`, `body_too_large`, `malformed_json` if the
+ *   body breaks off, or `malformed_request` if its client waits in vain.
+ * @throws {Error} If something else has read the body.
  */
 export function readJsonBody(
   request: Request,
@@ -21,6 +23,13 @@ export function readJsonBody(
   maxBytes: number,
 ): Promise<Uint8Array> {
   requireJson(headers);
+  if (waitsInVain(headers["expect"])) {
+    throw new PlantStoreError(
+      "malformed_request",
+      "the body was not sent: write `Expect: 100-continue` in lower case, or send no `Expect`",
+    );
+  }
+
   const length =
     headers["transfer-encoding"] === undefined ? bodyLength(headers["content-length"]) : Number.NaN;
   if (length > maxBytes) throw tooLarge(maxBytes);
@@ -33,7 +42,7 @@ export function readJsonBody(
   return reading.then((bytes) => {
     if (bytes.length > maxBytes) throw tooLarge(maxBytes);
     return bytes;
-  }, rethrowAsIncomplete);
+  }, rethrowAsCause);
 }
 
 /** Headers by their names in lower case. Several headers of one name are joined by a comma. */
@@ -129,9 +138,23 @@ const FIRST_CHUNKS = 16;
  */
 const MAX_CHUNKS_A_TURN = 1_024;
 
-/** A client that disconnects in the middle of its body is not an internal error. */
-function rethrowAsIncomplete(cause: unknown): never {
+/**
+ * Turns what reading a body throws into its cause.
+ *
+ * - 413: a framework around the app has a limit of its own, below this one.
+ * - A TypeError: something read the body before (Fetch standard, section 5.3). That is a fault of the
+ *   program: the plant may be good, and its client must not give up.
+ * - Anything else: the client is gone.
+ */
+function rethrowAsCause(cause: unknown): never {
   if (cause instanceof PlantStoreError) throw cause;
+  if ((cause as { readonly status?: unknown } | undefined)?.status === 413)
+    throw new PlantStoreError("body_too_large", undefined, { cause });
+  if (cause instanceof TypeError)
+    throw new Error("the body was read before the app got it: mount it above body parsers", {
+      cause,
+    });
+
   throw new PlantStoreError("malformed_json", "the body did not arrive completely", { cause });
 }
 

@@ -50,12 +50,25 @@ export function hasValidHost({ headers }: Request): boolean {
   return host === null || HOST.test(host);
 }
 
+/** Bun's parser lacks two things that those of other runtimes have. */
+const isBun = "Bun" in globalThis;
+
 /**
- * Whether a request announces trailers (RFC 9110, section 6.6.2). Bun's parser knows none: the
- * request would be handled, and Bun's own 400 would follow or replace the response.
+ * Whether a request announces trailers (RFC 9110, section 6.6.2) that the runtime cannot read. Bun's
+ * own 400 would follow or replace the response, even for a plant that is stored.
  */
-export function hasTrailers({ headers }: Request): boolean {
-  return headers.has("trailer");
+export function hasUnreadableTrailers({ headers }: Request): boolean {
+  return isBun && headers.has("trailer");
+}
+
+/**
+ * Whether a client waits for a 100 that does not come (RFC 9110, section 10.1.1), and sends no body:
+ * Bun compares the value with its case.
+ *
+ * @param expect The value of the header.
+ */
+export function waitsInVain(expect: string | undefined): boolean {
+  return isBun && expect !== undefined && expect !== "100-continue";
 }
 
 /** Such as a UUID, a ULID or a trace id. Other characters could forge a line of the log. */

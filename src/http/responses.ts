@@ -4,7 +4,13 @@ import { announcesBody, hasUnreadBody } from "./body.ts";
 import type { Cors } from "./cors.ts";
 import { lingeringClose } from "./lingering_close.ts";
 import type { Observer } from "./observer.ts";
-import { hasTrailers, hasValidHost, normalizeUrl, REQUEST_ID, requestIdOf } from "./request.ts";
+import {
+  hasUnreadableTrailers,
+  hasValidHost,
+  normalizeUrl,
+  REQUEST_ID,
+  requestIdOf,
+} from "./request.ts";
 
 /** How long a client should wait before it tries again, in seconds (RFC 9110, section 10.2.3). */
 const RETRY_AFTER = "1";
@@ -156,7 +162,7 @@ export function respond(
 
     // RFC 9112, section 3.2.
     if (!hasValidHost(request)) return fail(new PlantStoreError("malformed_request"));
-    if (hasTrailers(request))
+    if (hasUnreadableTrailers(request))
       return fail(
         new PlantStoreError("malformed_request", "trailers are not supported: send no `Trailer`"),
       );

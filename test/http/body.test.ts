@@ -1,5 +1,6 @@
 import { expect, test } from "bun:test";
 
+import type { Observer } from "../../src/http/observer.ts";
 import { postPlant, testApp } from "../support/app.ts";
 import { readError, readPlant } from "../support/responses.ts";
 import { streamOf } from "../support/stream.ts";
@@ -110,6 +111,52 @@ test("a body that breaks off is 400, and stores nothing", async () => {
 
   const other = await app.fetch(postPlant({ id: 1, name: "Ivy" }));
   expect(await readPlant(other)).toMatchObject({ status: 200 });
+});
+
+// Bodies that the app cannot read
+
+test.each<[what: string, read: (request: Request) => unknown]>([
+  ["was read", (request) => request.json()],
+  ["is being read by somebody else", (request) => request.body?.getReader()],
+])(
+  "a body that %s before the app got it is the program's fault, and it is told",
+  async (_what, read) => {
+    for (const body of [FERN, streamOf([new TextEncoder().encode(FERN)])]) {
+      const causes: unknown[] = [];
+      const onError: Observer["onError"] = ({ cause }) => void causes.push(cause);
+      const app = testApp({ observer: { onError, onResponse() {} } });
+      const length: Record<string, string> =
+        typeof body === "string" ? { "content-length": String(FERN.length) } : {};
+      const request = postPlant(body, length);
+      await read(request);
+
+      expect(await readError(await app.fetch(request))).toMatchObject({ status: 500, error: 5001 });
+      const message = "the body was read before the app got it: mount it above body parsers";
+      expect(causes).toEqual([expect.objectContaining({ message })]);
+    }
+  },
+);
+
+test("a framework's own limit of a body is 413", async () => {
+  const tooLarge = Object.assign(new Error("Content-length exceeds limit"), { status: 413 });
+  function* limited() {
+    yield new TextEncoder().encode(FERN);
+    throw tooLarge;
+  }
+  const response = await testApp().fetch(postPlant(streamOf(limited())));
+  expect(await readError(response)).toMatchObject({ status: 413, error: 4131 });
+});
+
+test("a client that waits for a 100 that Bun does not send is told at once", async () => {
+  const { stream, progress } = endless();
+  const expecting = (expected: string, body: BodyInit) =>
+    testApp().fetch(postPlant(body, { expect: expected }));
+  const response = await expecting("100-Continue", stream);
+  expect(progress.chunks).toBe(0);
+  expect(response.headers.get("connection")).toBe("close");
+  const message = expect.stringContaining("`Expect: 100-continue`");
+  expect(await readError(response)).toEqual({ status: 400, error: 4003, message });
+  expect((await expecting("100-continue", FERN)).status).toBe(200);
 });
 
 function smallApp() {

@@ -479,12 +479,18 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
       ["a header of 100,000 bytes", `X: ${"x".repeat(100_000)}`],
     ].map(([what = "", header = ""]) => raw(what, [...GOOD, header], "0\r\n\r\n", REFUSED)),
     // Bun's parser knows no trailers: it would answer them with a 400 of its own.
-    ...[GOOD, [...POST, TYPE]].map((lines) =>
+    ...(
+      [
+        [GOOD, "400/4002"],
+        [[...POST, TYPE], "401/4011"],
+      ] as const
+    ).map(([lines, read]) =>
       raw(
-        `a Trailer after ${lines.length} lines`,
+        `a Trailer, which others read: ${read}`,
         [...lines, "Transfer-Encoding: chunked", "Trailer: X-Checksum"],
-        `2\r\n{}\r\n0\r\nX-Checksum: abc\r\n\r\n`,
+        "2\r\n{}\r\n0\r\nX-Checksum: abc\r\n\r\n",
         "400/4003",
+        { elsewhere: { deno: read, node: read, workerd: read } },
       ),
     ),
     raw(
