@@ -35,7 +35,7 @@ export const ERRORS = {
   malformed_request: {
     error: 4003,
     situation:
-      "the Host header is invalid or repeated, or the request announces a Trailer or expects 100-Continue",
+      "the Host header is invalid or repeated, or the request announces a `Trailer` or expects `100-Continue`",
     message: "the request must have one Host header with a valid host",
   },
 

@@ -12,14 +12,18 @@ export interface Handlers {
 }
 
 /** What the HTTP server needs of the configuration. */
-type HttpServerOptions = Pick<Config, "host" | "port" | "tls">;
+type HttpServerOptions = Pick<Config, "host" | "port" | "tls" | "requestTimeoutMs">;
 
 /**
- * How long a connection may be idle, or take to send a whole body, in seconds. Bun allows 12
- * seconds for the headers. With both limits, and a deadline for every response, no connection stays
- * open forever.
+ * How long a connection may be idle, in seconds: longer than proxies keep one for their next request
+ * (Caddy 120, Go 90, nginx and AWS's load balancers 60). Whoever closes first must be the proxy, or
+ * its next request meets a closed connection. A body that stalls ends at the same time. Bun allows 12
+ * seconds for the headers.
  */
-const IDLE_TIMEOUT_S = 30;
+const IDLE_TIMEOUT_S = 130;
+
+/** How much longer a connection lives than a response may take, in seconds: Bun counts both alike. */
+const GRACE_S = 10;
 
 /** How long a server that stops waits for further requests, in milliseconds. */
 const QUIET_MS = 250;
@@ -178,7 +182,7 @@ type BunServer = ReturnType<typeof startServer>;
 
 /** Starts Bun's server. Throws a {@linkcode CommandError} if it cannot listen. */
 function startServer(
-  { host, port }: HttpServerOptions,
+  { host, port, requestTimeoutMs }: HttpServerOptions,
   certificate: Certificate | undefined,
   handlers: Handlers,
 ) {
@@ -187,7 +191,7 @@ function startServer(
       ...handlers,
       hostname: host,
       port,
-      idleTimeout: IDLE_TIMEOUT_S,
+      idleTimeout: Math.max(IDLE_TIMEOUT_S, Math.ceil(requestTimeoutMs / 1_000) + GRACE_S),
       development: false,
       // Otherwise a second server on the port would start, and share the traffic silently.
       reusePort: false,

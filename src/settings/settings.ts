@@ -187,8 +187,9 @@ export const SETTINGS = {
 
   requestTimeoutMs: setting("Limits", {
     variables: { REQUEST_TIMEOUT_MS: String(DEFAULT_LIMITS.requestTimeoutMs) },
-    meaning: "from the body's end to the response, in milliseconds",
-    parse: parseTimeout,
+    meaning: "from the body's end to the response, in milliseconds; at most 240000",
+    // Bun keeps no connection without traffic for longer than 255 seconds.
+    parse: (timeout) => parseInteger(timeout, 1, 240_000),
   }),
 
   shutdownTimeoutMs: setting("Limits", {

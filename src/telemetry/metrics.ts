@@ -9,6 +9,9 @@ const BUCKETS_S = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0
 /** The upper bounds of the buckets of plants per commit. */
 const BUCKETS_PLANTS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384];
 
+/** The methods that a client of the API has a reason to send. A stranger makes no series of others. */
+const METHODS: ReadonlySet<string> = new Set(["GET", "HEAD", "OPTIONS", "POST"]);
+
 /** The metrics of the service. */
 export type Metrics = ReturnType<typeof createMetrics>;
 
@@ -17,7 +20,7 @@ export type Metrics = ReturnType<typeof createMetrics>;
  * observation, which costs more than finding a token. Here the labels become text at a scrape.
  */
 export function createMetrics() {
-  /** Few entries: paths and statuses are ours, and the HTTP parser knows few methods. */
+  /** Few entries: paths, methods and statuses are ours. */
   const requests = new Map<string, { readonly labels: Labels; value: number }>();
   const durations = new Map<string, ReturnType<typeof histogram>>();
 
@@ -32,8 +35,9 @@ export function createMetrics() {
 
   return {
     countResponse({ path, method, status, durationMs, caller }: CompletedRequest): void {
-      const labels = { path, method, status };
-      const key = `${path} ${method} ${status}`;
+      const counted = METHODS.has(method) ? method : "other";
+      const labels = { path, method: counted, status };
+      const key = `${path} ${counted} ${status}`;
       requests.getOrInsertComputed(key, () => ({ labels, value: 0 })).value++;
 
       durations.getOrInsertComputed(path, () => histogram(BUCKETS_S)).observe(durationMs / 1_000);

@@ -54,7 +54,7 @@ test("requests that waited for a stopped process are served, and the log blames 
  * When to give up, in milliseconds. Bun's own limits are 12 s for headers and what `idleTimeout`
  * says for the rest.
  */
-const BOUND_MS = 120_000;
+const BOUND_MS = 200_000;
 
 /** How many sockets a process has open. */
 function socketsOf(pid: number): number {

@@ -188,3 +188,19 @@ test("a server that cannot listen says what to do", async () => {
 
   await first.stop(0);
 });
+
+test.each([
+  ["5000", 130],
+  ["120000", 130],
+  ["200000", 210],
+  ["240000", 250],
+])(
+  "with a REQUEST_TIMEOUT_MS of %s a connection may be idle for %d seconds: longer than a response takes, and than proxies keep one",
+  async (timeout, idleTimeout) => {
+    using serve = spyOn(Bun, "serve");
+    const server = new HttpServer(parseConfig({ REQUEST_TIMEOUT_MS: timeout }, { port: "0" }));
+    await server.listen({ fetch: () => new Response(), error: () => new Response() });
+    await server.stop(0);
+    expect(serve.mock.calls[0]?.[0]).toMatchObject({ idleTimeout });
+  },
+);

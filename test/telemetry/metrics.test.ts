@@ -158,3 +158,19 @@ test("plants are counted by the stored token's name; JWTs, and tokens beyond a h
   ]);
   expect([of("token-98"), of("other"), counts.size]).toEqual([undefined, "54", 100]);
 });
+
+test("methods that no client has a reason to send are one series", async () => {
+  const metrics = createMetrics();
+  for (const method of ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PROPFIND", "CONNECT"])
+    metrics.countResponse({ ...ANSWERED, method, status: 405, durationMs: 1 });
+
+  const text = await metrics.render();
+  const series = text.matchAll(/^plant_store_requests_total\{.*method="(\w+)".*\} (\d+)$/gm);
+  expect(Array.from(series, ([, method, count]) => `${method} ${count}`)).toEqual([
+    "GET 1",
+    "HEAD 1",
+    "OPTIONS 1",
+    "POST 1",
+    "other 3",
+  ]);
+});
