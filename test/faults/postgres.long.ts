@@ -237,7 +237,7 @@ test.skipIf(skipsCluster())(
     while ((await primary.run(`${WAITING_FOR_STANDBY} AND query LIKE '%"tokens"%'`)).length === 0)
       await Bun.sleep(5);
     expect(await tokens.list()).toEqual([]);
-    // So does an export, and it has none of what waits.
+    // An export has none of what waits.
     expect(await Array.fromAsync(service.pages())).toEqual([]);
 
     const [activity] = await primary.run(

@@ -1,4 +1,5 @@
 import { withDeadline } from "../../async/deadline.ts";
+import type { NewPlant } from "../../plant/plant.ts";
 import { type Access, ADD_SHARE } from "../adapter.ts";
 import { type Database, DatabaseError, keysetPages, type PlantStore } from "../database.ts";
 import type { Connection } from "./connection.ts";
@@ -7,7 +8,7 @@ import { failover } from "./failover.ts";
 import { HeldIds } from "./held_ids.ts";
 import { migrate, MIGRATIONS, pendingMigrations } from "./migrations.ts";
 import { Pool, poolMetrics } from "./pool.ts";
-import { addPlants, probe, readPage } from "./postgres_plants.ts";
+import { addPlants, commitNothing, probe, readPage } from "./postgres_plants.ts";
 import { tablesVerifier } from "./tables.ts";
 import { postgresTokens } from "./tokens.ts";
 import type { PostgresUrl } from "./url.ts";
@@ -104,13 +105,17 @@ export async function openPostgres(
     }
   }
 
+  /** A page, once the synchronous standby has it. */
+  async function durablePage(from: bigint): Promise<readonly NewPlant[]> {
+    const page = await reading.run(readPage(from), READ_TIMEOUT_MS);
+    if (page.length > 0) await writing.run(commitNothing, READ_TIMEOUT_MS);
+    return page;
+  }
+
   return {
     plants: plantStore(plants),
     tokens: postgresTokens(reading, writing),
-    pages: () =>
-      keysetPages((from) =>
-        translated("read", url, () => reading.run(readPage(from), READ_TIMEOUT_MS)),
-      ),
+    pages: () => keysetPages((from) => translated("read", url, () => durablePage(from))),
     metrics: () => poolMetrics(pools),
     failed: new Promise(() => {}),
 

@@ -337,6 +337,16 @@ export function readPage(from: bigint): Work<readonly NewPlant[]> {
 }
 
 /**
+ * Makes a commit that changes no row and needs no privilege. It waits for the synchronous standby,
+ * and commits wait in the order of the WAL: so the standby also has what was read before.
+ * PostgreSQL shows rows that no standby has if a waiting commit was interrupted by a crash or the
+ * end of its server process.
+ */
+export async function commitNothing({ query }: Connection): Promise<void> {
+  await query("SELECT pg_logical_emit_message(true, 'plant-store', '')");
+}
+
+/**
  * Commits a row to a separate table, with the locks and privileges that plants need, and adds no
  * plant. It is one statement, because on a slow network each round trip takes a share of the
  * probe's time.

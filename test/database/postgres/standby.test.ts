@@ -1,0 +1,79 @@
+import { afterEach, describe, expect, test } from "bun:test";
+
+import { openPostgres } from "../../../src/database/postgres/postgres_database.ts";
+import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
+import { skipsCluster } from "../../support/postgres.ts";
+import { openDatabase, withCluster } from "../../support/postgres_database.ts";
+
+const FERN = { id: 1n, name: "Fern" };
+const MOSS = { id: 2n, name: "Moss" };
+
+/** The server processes whose commit waits for a standby. */
+const WAITING = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+
+describe.skipIf(skipsCluster())("while the synchronous standby is gone", () => {
+  const cluster = withCluster();
+  const loseStandby = () => cluster().set("synchronous_standby_names", "nobody");
+  const regainStandby = () => cluster().set("synchronous_standby_names", "");
+  afterEach(regainStandby);
+
+  /** The process whose commit waits, and is not one of these. */
+  async function waitingProcess(...others: unknown[]): Promise<unknown> {
+    for (;;) {
+      const pids = (await cluster().run(WAITING)).map(({ pid }) => pid);
+      const pid = pids.find((each) => !others.includes(each));
+      if (pid !== undefined) return pid;
+      await Bun.sleep(5);
+    }
+  }
+
+  // With the extended protocol, PostgreSQL writes CommandComplete before it commits. It is sent
+  // with the warning that the wait has ended, and the connection is closed.
+  test("a plant is not acknowledged if its server process is ended while the commit waits", async () => {
+    await using database = await openDatabase(cluster());
+    expect(await database.add([FERN])).toEqual(["added"]);
+    await loseStandby();
+
+    const adding = database.add([MOSS]);
+    const ended = await waitingProcess();
+    await cluster().run(`SELECT pg_terminate_backend(${ended})`);
+
+    // It is sent again. The row is there, and the comparison waits for the standby to have it.
+    expect(await Promise.race([adding, waitingProcess(ended)])).toBeNumber();
+    expect(await database.run("SELECT name FROM plants WHERE id = 2")).toEqual([{ name: "Moss" }]);
+
+    await regainStandby();
+    expect(await adding).toEqual(["present"]);
+  });
+
+  test.each(["the owner", "a role that may only read"])(
+    "an export prints no plant that the standby may not have: as %s",
+    async (who) => {
+      const isOwner = who === "the owner";
+      await using database = await openDatabase(cluster());
+      const reader = isOwner ? "postgres" : "reader";
+      if (!isOwner)
+        await database.run(
+          "CREATE ROLE reader LOGIN",
+          "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader",
+        );
+      await using exported = await openPostgres(
+        parsePostgresUrl(database.url.replace("postgres@", `${reader}@`)),
+        { access: "read" },
+      );
+      await loseStandby();
+
+      const adding = database.add([FERN]);
+      const ended = await waitingProcess();
+      await cluster().run(`SELECT pg_terminate_backend(${ended})`);
+      const again = await waitingProcess(ended);
+
+      const page = exported.pages()[Symbol.asyncIterator]().next();
+      expect(await Promise.race([page, waitingProcess(ended, again)])).toBeNumber();
+
+      await regainStandby();
+      expect(await page).toEqual({ done: false, value: [FERN] });
+      expect(await adding).toEqual(["present"]);
+    },
+  );
+});
