@@ -98,8 +98,10 @@ function connectTo(url: string): SQL {
 export interface ClusterOptions {
   /** Settings of `postgresql.conf`. */
   readonly settings?: Readonly<Record<string, string>>;
-  /** The cluster that this one is a standby of. */
-  readonly primary?: PostgresCluster;
+  /** The cluster that this one is a standby of, or a proxy in front of it. */
+  readonly primary?: { readonly port: number };
+  /** The name of a standby, for `synchronous_standby_names`. @default "standby" */
+  readonly name?: string;
   /**
    * Where it stores. In memory an fsync costs nothing, and whatever kills processes only leaves the
    * same behind. A benchmark wants the disk.
@@ -124,6 +126,7 @@ export type PostgresCluster = Awaited<ReturnType<typeof startCluster>>;
 export async function startCluster({
   settings,
   primary,
+  name = "standby",
   disk = "memory",
   files = {},
 }: ClusterOptions = {}) {
@@ -136,7 +139,7 @@ export async function startCluster({
 
   cpSync(join(template, "data"), data, { recursive: true });
   const standby = primary && {
-    primary_conninfo: `host=127.0.0.1 port=${primary.port} user=${SUPERUSER} application_name=standby`,
+    primary_conninfo: `host=127.0.0.1 port=${primary.port} user=${SUPERUSER} application_name=${name}`,
     wal_retrieve_retry_interval: "50ms",
   };
   const lines = Object.entries({
