@@ -1,6 +1,7 @@
 import { staticTokenFault } from "../auth/token_format.ts";
 import type { DatabaseLocation } from "../database/adapters.ts";
 import { parsePostgresUrl } from "../database/postgres/url.ts";
+import { sqlitePath } from "../database/sqlite/path.ts";
 import { ConfigError, MAX_TIMER_MS } from "../errors.ts";
 
 /** A text that an operator typed, and the variable or the flag that it was typed for. */
@@ -90,20 +91,11 @@ export function parseDatabaseUrl(input: Input): DatabaseLocation {
     }
   }
 
-  const [, path] = FILE.exec(url) ?? [];
-  const trimmed = path?.trim();
-  // A database in memory would lose every plant, and two slashes name a host.
-  if (trimmed && !trimmed.startsWith("//") && trimmed !== ":memory:")
-    return { adapter: "sqlite", path: trimmed };
+  const path = sqlitePath(url);
+  if (path !== undefined) return { adapter: "sqlite", path };
 
   throw refusal(input, "expected file:PATH or postgres://…", withoutSecrets(url));
 }
-
-/**
- * `file:PATH`, `file:///PATH`, or a bare path. A bare text with a colon or an at sign may be a
- * mistyped URL with a password.
- */
-const FILE = /^(?:file:(?:\/\/(?=\/))?(?=[^?#]+$)|(?=[^:@?#]+$))(.+)$/s;
 
 /**
  * Parses the URL of keys. Plain HTTP is for this machine only: whoever changes keys on the network

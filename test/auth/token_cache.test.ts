@@ -6,7 +6,7 @@ import { tokenCache } from "../../src/auth/token_cache.ts";
 import { mintToken } from "../../src/auth/token_format.ts";
 import type { NewToken } from "../../src/auth/token_store.ts";
 import { memoryTokens } from "../../src/database/memory.ts";
-import { connect } from "../../src/database/sqlite/opening.ts";
+import { connect } from "../../src/database/sqlite/bun_driver.ts";
 import { sqliteDatabase } from "../../src/database/sqlite/sqlite_database.ts";
 import { emptyDirectory } from "../support/program.ts";
 

@@ -1,7 +1,7 @@
 import type { Database } from "bun:sqlite";
 import { join } from "node:path";
 
-import { connect } from "../../src/database/sqlite/opening.ts";
+import { connect } from "../../src/database/sqlite/bun_driver.ts";
 
 /** Of the plants, how many are inserted at random places among the others, and in how many turns. */
 const RANDOM = { share: 0.3, turns: 6 };

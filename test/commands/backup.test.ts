@@ -17,9 +17,9 @@ import { basename, dirname, join } from "node:path";
 
 import { Glob } from "bun";
 
+import { connect } from "../../src/database/sqlite/bun_driver.ts";
 import { corruptionMarker } from "../../src/database/sqlite/markers.ts";
 import { APPLICATION_ID } from "../../src/database/sqlite/migrations.ts";
-import { connect } from "../../src/database/sqlite/opening.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { TOKEN } from "../support/client.ts";
 import { databaseFixture, filesIn, HOSTILE_PLANTS } from "../support/database_fixture.ts";

@@ -5,7 +5,7 @@ import { join } from "node:path";
 
 import type { Io } from "../../src/commands/process.ts";
 import { progressBar } from "../../src/commands/progress_bar.ts";
-import { connect } from "../../src/database/sqlite/opening.ts";
+import { connect } from "../../src/database/sqlite/bun_driver.ts";
 import { TOKEN } from "../support/client.ts";
 import { databaseFixture, HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { executable } from "../support/executable.ts";

@@ -13,9 +13,9 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 
+import { connect } from "../../src/database/sqlite/bun_driver.ts";
 import { corruptionMarker } from "../../src/database/sqlite/markers.ts";
-import { connect } from "../../src/database/sqlite/opening.ts";
-import { addPlants } from "../../src/database/sqlite/pages.ts";
+import { addPlants } from "../support/add_plants.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";
 import { executable } from "../support/executable.ts";

@@ -8,8 +8,8 @@ const change = (file: string, from: string, to: string): readonly [Mutation] => 
 /** Commits without waiting for the disk: the negative control of the power loss. */
 export const SYNCHRONOUS_NORMAL = change(
   "database/sqlite/opening.ts",
-  'setPragma(client, "synchronous", "FULL", 2);',
-  'setPragma(client, "synchronous", "NORMAL", 1);',
+  'setPragma(connection, "synchronous", "FULL", 2);',
+  'setPragma(connection, "synchronous", "NORMAL", 1);',
 );
 
 /**
@@ -38,7 +38,7 @@ export const SWAP_OUTCOMES = change(
 
 /** Lets a different plant take an id that is taken, as INSERT OR REPLACE does. */
 export const REPLACE_ON_CONFLICT = change(
-  "database/sqlite/pages.ts",
+  "database/sqlite/adding.ts",
   ".onConflictDoNothing()",
   ".onConflictDoUpdate({ target: plants.id, set: { name: sql`excluded.name`, tag: sql`excluded.tag` } })",
 );
@@ -52,25 +52,25 @@ export const TRUST_CONTENT_LENGTH = [
 /** Commits on after a failed fsync, without fail-stop. */
 export const CONTINUE_AFTER_FAILED_FSYNC = change(
   "database/sqlite/errors.ts",
-  "return /^SQLITE_IOERR_(?:DIR_)?FSYNC$/",
-  "return /^never$/",
+  "return code === CODES.IOERR_FSYNC || code === CODES.IOERR_DIR_FSYNC;",
+  "return code < 0;",
 );
 
 /** Lets SQLite make the checkpoint, which hides a failed fsync. */
 export const CHECKPOINT_INSIDE_SQLITE = [
   ...change(
     "database/sqlite/opening.ts",
-    'setPragma(client, "wal_autocheckpoint", 0);',
-    'setPragma(client, "wal_autocheckpoint", 1000);',
+    'setPragma(connection, "wal_autocheckpoint", 0);',
+    'setPragma(connection, "wal_autocheckpoint", 1000);',
   ),
   // The Worker's own fsync of the file would fail, too, and end the server.
-  ...change("database/sqlite/writer_worker.ts", "    checkpointWorker,\n", ""),
+  ...change("database/sqlite/writer_worker.ts", "      background,\n", ""),
 ];
 
 /** Takes what a server before left in the page cache for stored. */
 export const TRUST_PAGE_CACHE = change(
   "database/sqlite/opening.ts",
-  "if (existsSync(unsyncedMarker(client.filename))) resetUnsyncedWal(client, client.filename);\n  else if (resetsWal) tryToResetWal(client, busyTimeoutMs);",
+  "if (isUnsynced(file)) resetUnsyncedWal(connection, file);\n  else if (resetsWal) tryToResetWal(connection, busyTimeoutMs);",
   "",
 );
 
@@ -83,9 +83,9 @@ export const STOP_WITHOUT_GRACE = change(
 
 /** Writes on into files that were replaced or unlinked. */
 export const IGNORE_REPLACED_FILE = change(
-  "database/sqlite/files.ts",
-  "if (identityOf(file) !== identity) {",
-  "if (file === identity) {",
+  "database/sqlite/store.ts",
+  "if (loss !== undefined) {",
+  'if (loss?.reason === "") {',
 );
 
 /** On PostgreSQL, commits without waiting for the disk, and does not say so: the negative control. */
@@ -97,8 +97,8 @@ export const SYNCHRONOUS_COMMIT_OFF = [
 /** No bug: the check beside a server begins after an hour. */
 export const LATE_CHECK = change(
   "database/sqlite/background.ts",
-  "const DELAY_MS = 1_000;",
-  "const DELAY_MS = 3_600_000;",
+  "const CHECK_DELAY_MS = 1_000;",
+  "const CHECK_DELAY_MS = 3_600_000;",
 );
 
 /** No bug: the check beside a server rests for a minute or more after its first step. */

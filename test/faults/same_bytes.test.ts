@@ -6,7 +6,7 @@ import type { Database } from "../../src/database/database.ts";
 import { memoryDatabase } from "../../src/database/memory.ts";
 import { MAX_IN_FLIGHT, openPostgres } from "../../src/database/postgres/postgres_database.ts";
 import { parsePostgresUrl } from "../../src/database/postgres/url.ts";
-import { connect } from "../../src/database/sqlite/opening.ts";
+import { connect } from "../../src/database/sqlite/bun_driver.ts";
 import { sqliteDatabase } from "../../src/database/sqlite/sqlite_database.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import { fetchRequest, testApp, TOKEN } from "../support/app.ts";

@@ -182,7 +182,8 @@ test("the build uses nothing of Bun, and of Node only what all runtimes have", a
     "node:sqlite",
   ]);
 
-  expect(text.match(/.*\b(?:Bun|process)[.?[].*/g) ?? []).toEqual([]);
+  // Who runs this decides whose files are trusted; where that cannot be known, nothing does.
+  expect(text.match(/\b(?:Bun|process)[.?[]\w+/g) ?? []).toEqual(["process.getuid"]);
 });
 
 test("the types that the module's declarations name are also exported", async () => {

@@ -15,9 +15,8 @@ import {
 } from "node:fs";
 import { dirname, join } from "node:path";
 
-import { corruptionMarker } from "../../src/database/sqlite/markers.ts";
-import { connect } from "../../src/database/sqlite/opening.ts";
-import { markUnsynced } from "../../src/database/sqlite/wal.ts";
+import { connect } from "../../src/database/sqlite/bun_driver.ts";
+import { corruptionMarker, markUnsynced } from "../../src/database/sqlite/markers.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { filesIn } from "../support/database_fixture.ts";
 import { executable } from "../support/executable.ts";

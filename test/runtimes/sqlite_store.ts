@@ -80,6 +80,41 @@ test("add() stores nothing of a batch that has no plant in it, and goes on", asy
   store.close();
 });
 
+/** Marks a database as corrupt, or as another file would be marked. */
+function mark(path: string, about: string): void {
+  const { ino } = statSync(about, { bigint: true });
+  writeFileSync(`${path}-corrupt`, JSON.stringify({ inode: `${ino}`, finding: "a page is gone" }));
+}
+
+test("sqliteStore() opens a file beside which is the marker of another one", async () => {
+  const path = newPath();
+  (await sqliteStore(path)).close();
+  mark(path, directory);
+  (await sqliteStore(path)).close();
+});
+
+test("sqliteStore() takes the paths that the executable takes, and says what it expects of others", async () => {
+  const path = newPath();
+  const store = await sqliteStore(`file:${path}`);
+  await add(store, FERN);
+  store.close();
+  assert(existsSync(path));
+
+  for (const [wrong, message] of [
+    [
+      ":memory:",
+      /^sqliteStore\(\) keeps plants in a file, not in ":memory:": use memoryStore\(\)$/,
+    ],
+    ["file::memory:", /use memoryStore\(\)$/],
+    [undefined, /^sqliteStore\(\) expects a path as a string, not undefined$/],
+    [new URL("file:///tmp/plants.db"), /not file:\/\/\/tmp\/plants.db$/],
+    ["", /^sqliteStore\(\) expects a path or file:PATH, not ""$/],
+    ["postgres://host/plants", /^sqliteStore\(\) expects a path or file:PATH, not "postgres/],
+    ["file://host/plants.db", /expects a path or file:PATH/],
+  ] as const)
+    await assert.rejects(sqliteStore(wrong as string), { name: "TypeError", message });
+});
+
 test("sqliteStore() refuses what is no database of its own, in a line that names it, and leaves it as it was", async () => {
   const foreign = newPath();
   const database = new DatabaseSync(foreign);
@@ -97,7 +132,7 @@ test("sqliteStore() refuses what is no database of its own, in a line that names
 
   const marked = newPath();
   (await sqliteStore(marked)).close();
-  writeFileSync(`${marked}-corrupt`, "{}");
+  mark(marked, marked);
 
   const missing = newPath();
   writeFileSync(missing, "");
@@ -107,7 +142,7 @@ test("sqliteStore() refuses what is no database of its own, in a line that names
     [foreign, "it belongs to another application"],
     [text, "file is not a database"],
     [newer, "it was made by a newer plant-store"],
-    [marked, "it is marked as corrupt; run plant-store check"],
+    [marked, "it is corrupt (a page is gone); restore a backup, or check it: plant-store check"],
     [directory, "it is not a file"],
     [join(directory, "missing", "plants.db"), "there is no such directory"],
     [missing, /-wal" holds plants of a file that is not there/],
@@ -222,14 +257,19 @@ test("a store that meets a corrupt page refuses every call from then on, and wri
   before.close();
 
   const bytes = readFileSync(path);
-  // The leaves lie at the end; the root and the pages of the schema stay as they are.
-  bytes.fill(0xff, bytes.length - 4 * 4_096);
+  // A leaf in the middle: opening reads the first and the last one.
+  bytes.fill(0xff, bytes.length - 5 * 4_096, bytes.length - 4 * 4_096);
   writeFileSync(path, bytes);
 
   const store = await sqliteStore(path);
   await assert.rejects(add(store, ...plants), UNAVAILABLE);
   await store.failed;
   await assert.rejects(add(store, { id: -1n, name: "Moss" }), UNAVAILABLE);
+  assert.deepEqual(readFileSync(path), bytes);
+  store.close();
+
+  // Nor does the next one, which a supervisor starts.
+  await assert.rejects(sqliteStore(path), /: it is corrupt \(.+\); restore a backup/);
   assert.deepEqual(readFileSync(path), bytes);
 });
 

@@ -2,7 +2,7 @@ import { Database } from "bun:sqlite";
 import { copyFileSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
-import { connect } from "../../src/database/sqlite/opening.ts";
+import { connect } from "../../src/database/sqlite/bun_driver.ts";
 import { TOKEN } from "./client.ts";
 import { emptyDirectory, runToEnd } from "./program.ts";
 

@@ -1,6 +1,6 @@
 import { readdirSync } from "node:fs";
 
-import { connect } from "../../src/database/sqlite/opening.ts";
+import { connect } from "../../src/database/sqlite/bun_driver.ts";
 import { sqliteDatabase } from "../../src/database/sqlite/sqlite_database.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant/plant.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "./program.ts";

@@ -1,12 +1,15 @@
-// The Worker that reads a whole file, to check or to copy it: SQLite blocks the thread for as long.
+// The Worker for what takes SQLite long, because it blocks the thread: it moves pages from the WAL
+// into the database while the writer's Worker adds plants, checks whole files and copies them.
+import { fdatasyncSync, openSync } from "node:fs";
+
 import { withDeadline } from "../../async/deadline.ts";
 import type { CheckResult, Progress } from "../adapter.ts";
-import { Client } from "./bun_driver.ts";
+import { Client, connect } from "./bun_driver.ts";
 import { numberFrom } from "./driver.ts";
-import { corruptionIn } from "./errors.ts";
+import { corruptionIn, FailedSyncError } from "./errors.ts";
 import { identityOf } from "./files.ts";
 import { checkIntegrity } from "./integrity.ts";
-import { connect } from "./opening.ts";
+import { closeLeavingWal } from "./wal.ts";
 import { emit, serveCalls } from "./worker_calls.ts";
 
 /**
@@ -21,35 +24,38 @@ const REST = { quiet: 4, writing: 99 };
  */
 const WHOLE_PAGES = 25_000;
 
+/** The database of the writer whose checkpoint passes this Worker makes. */
+let opened: { readonly client: Client; readonly pass: () => void } | undefined;
+
 /** Resolves once the check is to end. */
 const stopped = Promise.withResolvers<boolean>();
 let checking: Promise<Checked> | undefined;
 
 const api = {
-  /** Does nothing: the response tells that the Worker runs. */
-  start(): void {},
+  /** Opens the database of a writer. Called at most once, before `pass`. */
+  open(path: string): void {
+    const client = connect(path, { access: "write" });
+    opened = { client, pass: passOf(client) };
+  },
+
+  /** Moves what is in the WAL now into the database, and syncs that. */
+  pass: (): void => opened?.pass(),
 
   /**
    * Checks a database.
    *
-   * @param file The file that a server has open, as of `identityOf`. The server needs the
+   * @param identity Of the file that a server has open, as of `identityOf`. The server needs the
    *   processor, and the WAL short: the check rests between its steps, and checks how all pages
    *   hang together in small files only.
    */
-  check(path: string, file?: string): Promise<Checked> {
-    checking = check(path, file !== undefined).finally(() => {
+  check(path: string, identity?: string): Promise<Checked> {
+    checking = check(path, identity !== undefined).finally(() => {
       // What is found in another file at the path says nothing about the one that the server has
       // open.
-      if (file !== undefined && identityOf(path) !== file)
+      if (identity !== undefined && identityOf(path) !== identity)
         throw new Error("the file was removed or replaced");
     });
     return checking;
-  },
-
-  /** Ends the check after the step it is in. Resolves when its connection is closed. */
-  async stop(): Promise<void> {
-    stopped.resolve(true);
-    await checking?.catch(() => {});
   },
 
   /** Copies a database into a new file. Returns how many plants the copy has. */
@@ -59,16 +65,47 @@ const api = {
     using copied = new Client(target, { readonly: true });
     return numberFrom(copied, "SELECT count(*) FROM plants");
   },
+
+  /** Ends a check after the step it is in, and closes the connections. */
+  async close(): Promise<void> {
+    stopped.resolve(true);
+    await checking?.catch(() => {});
+    // After a failure of the writer this connection may be the last one, and SQLite would make a
+    // checkpoint.
+    if (opened !== undefined) closeLeavingWal(opened.client);
+  },
 };
+
+/** The methods of this Worker. */
+export type BackgroundApi = typeof api;
+
+serveCalls(api);
+
+/**
+ * Moves pages and syncs the database. SQLite itself syncs it only in the checkpoint that moves the
+ * last page of the WAL. That one is the writer's, and would wait for all pages moved before.
+ */
+function passOf(client: Client): () => void {
+  const passive = client.prepare("PRAGMA wal_checkpoint(PASSIVE)");
+  // Never closed: closing any descriptor of a file drops the process's locks on it, and so SQLite's
+  // own.
+  const file = openSync(client.filename, "r");
+  return () => {
+    const [[busy] = []] = passive.values();
+    // Another process that makes a checkpoint syncs what it moves.
+    if (busy !== 0n) return;
+
+    try {
+      fdatasyncSync(file);
+    } catch (cause) {
+      throw new FailedSyncError((cause as Error).message, { cause });
+    }
+  };
+}
 
 /** What a check found: corruption in one line, or a sound file; `undefined` if it was stopped. */
 type Checked =
   { readonly finding: string } | (CheckResult & { readonly finding?: undefined }) | undefined;
-
-/** The methods of this Worker. */
-export type ReaderApi = typeof api;
-
-serveCalls(api);
 
 async function check(path: string, background: boolean): Promise<Checked> {
   try {

@@ -18,7 +18,8 @@ import { withAbort } from "../../async/deadline.ts";
 import { reasonOf } from "../../errors.ts";
 import type { ReadOptions } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
-import { checkFile, startReader } from "./background.ts";
+import { checkFile, startReading } from "./background.ts";
+import { connect } from "./bun_driver.ts";
 import { keepEndedTokens } from "./ended_tokens.ts";
 import { withDatabaseError } from "./errors.ts";
 import {
@@ -32,7 +33,6 @@ import {
   walBytes,
 } from "./files.ts";
 import { requireUnmarked } from "./markers.ts";
-import { connect } from "./opening.ts";
 import { reasonOfCall } from "./worker_calls.ts";
 
 /**
@@ -107,7 +107,7 @@ const PROGRESS_MS = 200;
 async function vacuumInto(path: string, target: string, { stop, onProgress }: ReadOptions) {
   const total = statSync(path).size;
   const copied = () => statSync(target, { throwIfNoEntry: false })?.size ?? 0;
-  const reader = startReader();
+  const reader = startReading();
   const timer = setInterval(() => onProgress({ done: copied(), total }), PROGRESS_MS);
 
   try {

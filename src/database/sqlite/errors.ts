@@ -1,4 +1,3 @@
-import { SQLiteError } from "bun:sqlite";
 import { existsSync } from "node:fs";
 import { dirname } from "node:path";
 
@@ -6,18 +5,38 @@ import { isSystemError, PlantStoreError } from "../../errors.ts";
 import { DatabaseError } from "../database.ts";
 import { canWrite, NOT_WRITABLE } from "./files.ts";
 
-/** SQLite's primary result codes (https://www.sqlite.org/rescode.html) in words for a client. */
-const UNAVAILABLE: Readonly<Record<string, string>> = {
-  SQLITE_BUSY: "storage is locked by another process",
-  SQLITE_LOCKED: "storage is locked by another process",
-  SQLITE_FULL: "storage is full",
-  SQLITE_READONLY: "storage is read-only",
-  SQLITE_IOERR: "storage has failed to read or write",
-  SQLITE_CANTOPEN: "storage is gone",
-  SQLITE_CORRUPT: "storage is corrupt",
-  SQLITE_NOTADB: "storage is corrupt",
-  SQLITE_PERM: "storage refuses access",
-  SQLITE_NOMEM: "storage is out of memory",
+/**
+ * SQLite's result codes (https://www.sqlite.org/rescode.html), which both drivers give. The lowest
+ * eight bits of an extended code are its primary one.
+ */
+const CODES = {
+  PERM: 3,
+  BUSY: 5,
+  LOCKED: 6,
+  NOMEM: 7,
+  READONLY: 8,
+  IOERR: 10,
+  CORRUPT: 11,
+  FULL: 13,
+  CANTOPEN: 14,
+  NOTADB: 26,
+  READONLY_ROLLBACK: 776,
+  IOERR_FSYNC: 1_034,
+  IOERR_DIR_FSYNC: 1_290,
+} as const;
+
+/** The primary codes that are a state of the storage, in words for a client. */
+const UNAVAILABLE: Readonly<Record<number, string>> = {
+  [CODES.PERM]: "storage refuses access",
+  [CODES.BUSY]: "storage is locked by another process",
+  [CODES.LOCKED]: "storage is locked by another process",
+  [CODES.NOMEM]: "storage is out of memory",
+  [CODES.READONLY]: "storage is read-only",
+  [CODES.IOERR]: "storage has failed to read or write",
+  [CODES.CORRUPT]: "storage is corrupt",
+  [CODES.FULL]: "storage is full",
+  [CODES.CANTOPEN]: "storage is gone",
+  [CODES.NOTADB]: "storage is corrupt",
 };
 
 /**
@@ -25,11 +44,14 @@ const UNAVAILABLE: Readonly<Record<string, string>> = {
  * anything else, such as wrong SQL, is returned unchanged.
  */
 export function toPlantStoreError(error: unknown): unknown {
-  // Extended codes continue the primary one: SQLITE_IOERR_FSYNC.
-  const reason = UNAVAILABLE[resultCodeOf(error).split("_", 2).join("_")];
-  if (reason === undefined) return error;
+  const reason = UNAVAILABLE[primaryCodeOf(error)];
+  return reason === undefined ? error : unavailable(reason, error);
+}
+
+/** An error for clients, with a cause for the log. */
+export function unavailable(reason: string, cause: unknown): PlantStoreError {
   return new PlantStoreError("storage_unavailable", `${reason}; send the plant again later`, {
-    cause: error,
+    cause,
   });
 }
 
@@ -40,8 +62,9 @@ export function toPlantStoreError(error: unknown): unknown {
  * @param action What failed, such as `open`.
  */
 export function toDatabaseError(action: string, path: string, error: unknown): unknown {
-  if (!(error instanceof DatabaseError || error instanceof SQLiteError || isSystemError(error)))
-    return error;
+  const isOurs =
+    error instanceof DatabaseError || isSystemError(error) || !Number.isNaN(resultCodeOf(error));
+  if (!isOurs) return error;
   return new DatabaseError(
     `Cannot ${action} database "${path}": ${operatorReason(error as Error, path)}`,
     { cause: error },
@@ -64,24 +87,25 @@ export function withDatabaseError<Result>(
 /** Why SQLite or the system refused, in words that say what to do. */
 function operatorReason(error: Error, path: string): string {
   const { message } = error;
-  const code = resultCodeOf(error);
+  const code = primaryCodeOf(error);
 
   // For example because the file was just moved.
-  if (isSystemError(error)) return `it cannot be reached (${code})`;
+  if (isSystemError(error))
+    return `it cannot be reached (${(error as NodeJS.ErrnoException).code})`;
 
   // On a read-only file system SQLite cannot create the WAL, and does not say so.
-  if (code === "SQLITE_CANTOPEN" && existsSync(path))
+  if (code === CODES.CANTOPEN && existsSync(path))
     return canWrite(dirname(path)) ? message : NOT_WRITABLE;
 
   // The writer was killed before the file had a WAL:
   // https://www.sqlite.org/lockingv3.html#hot_journals
-  if (code === "SQLITE_READONLY_ROLLBACK") return INTERRUPTED;
+  if (resultCodeOf(error) === CODES.READONLY_ROLLBACK) return INTERRUPTED;
 
   // Even a reader must be able to create the WAL, which the last process that closed the database
   // removed.
-  if (code.startsWith("SQLITE_READONLY")) return NOT_WRITABLE;
+  if (code === CODES.READONLY) return NOT_WRITABLE;
 
-  return code.startsWith("SQLITE_CORRUPT") ? `it is corrupt (${message})` : message;
+  return code === CODES.CORRUPT ? `it is corrupt (${message})` : message;
 }
 
 const INTERRUPTED =
@@ -92,14 +116,16 @@ const INTERRUPTED =
  * succeed without writing the lost pages.
  */
 export function isFailedSync(error: unknown): boolean {
-  return /^SQLITE_IOERR_(?:DIR_)?FSYNC$/.test(resultCodeOf(error));
+  const code = resultCodeOf(error);
+  return code === CODES.IOERR_FSYNC || code === CODES.IOERR_DIR_FSYNC;
 }
 
 /** Whether another process holds the lock, which is not a failure of the storage. */
 export function isLocked(error: unknown): boolean {
-  return /^SQLITE_(?:BUSY|LOCKED)/.test(
-    resultCodeOf(error instanceof PlantStoreError ? error.cause : error),
-  );
+  if (error instanceof PlantStoreError || error instanceof DatabaseError)
+    return isLocked(error.cause);
+  const code = primaryCodeOf(error);
+  return code === CODES.BUSY || code === CODES.LOCKED;
 }
 
 /**
@@ -109,14 +135,23 @@ export function isLocked(error: unknown): boolean {
  */
 export function corruptionIn(error: unknown): string | undefined {
   if (!(error instanceof Error)) return undefined;
-  return /^SQLITE_(?:CORRUPT|NOTADB)/.test(resultCodeOf(error))
+  const code = primaryCodeOf(error);
+  return code === CODES.CORRUPT || code === CODES.NOTADB
     ? error.message
     : corruptionIn(error.cause);
 }
 
-/** SQLite's result code, or that of the system. */
-function resultCodeOf(error: unknown): string {
-  return String((error as { readonly code?: unknown } | undefined)?.code);
+/** The primary code, from which an extended one continues. */
+function primaryCodeOf(error: unknown): number {
+  return resultCodeOf(error) & 0xff;
+}
+
+/** SQLite's extended result code, as bun:sqlite or node:sqlite calls it; `NaN` for another error. */
+export function resultCodeOf(error: unknown): number {
+  // An `errno` of the system is another thing.
+  if (!(error instanceof Error) || isSystemError(error)) return Number.NaN;
+  const { errcode, errno } = error as { readonly errcode?: unknown; readonly errno?: unknown };
+  return Number(errcode ?? errno);
 }
 
 /**
@@ -124,7 +159,7 @@ function resultCodeOf(error: unknown): string {
  * finding, in one line.
  */
 export class CorruptError extends DatabaseError {
-  readonly code = "SQLITE_CORRUPT";
+  readonly errcode = CODES.CORRUPT;
 }
 
 /**
@@ -132,5 +167,5 @@ export class CorruptError extends DatabaseError {
  * is the system's.
  */
 export class FailedSyncError extends DatabaseError {
-  readonly code = "SQLITE_IOERR_FSYNC";
+  readonly errcode = CODES.IOERR_FSYNC;
 }

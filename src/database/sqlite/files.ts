@@ -15,7 +15,6 @@ import {
 } from "node:fs";
 import { basename, dirname, join } from "node:path";
 
-import { PlantStoreError } from "../../errors.ts";
 import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 
@@ -69,7 +68,7 @@ export function requireUsablePath(path: string): string {
 }
 
 /** The WAL of a database, beside the file itself. */
-function walFile(path: string): string {
+export function walFile(path: string): string {
   return `${databaseFile(path)}-wal`;
 }
 
@@ -84,6 +83,17 @@ export function walBytes(path: string): number {
 
 /** The files beside a database that this program makes. */
 const MARKERS = ["-corrupt", "-unsynced"];
+
+/**
+ * Whether to ask the system about this process. Deno asks its user first, for all permissions:
+ * there the checks that need it are left out.
+ */
+export const SEES_PROCESS = !("Deno" in globalThis);
+
+/** The user of this process; `undefined` if that cannot be known. */
+function ownUser(): number | undefined {
+  return SEES_PROCESS ? process.getuid?.() : undefined;
+}
 
 /** The files beside a database that SQLite and this program use. */
 export const BESIDE = ["-wal", "-journal", "-shm", ...MARKERS];
@@ -203,10 +213,11 @@ const MOUNTED_ALONE =
 function isMountPoint(file: string): boolean {
   // The fifth field of a line, with three octal digits for some characters: proc_pid_mountinfo(5).
   const escaped = file.replace(/[ \t\n\\]/g, (character) => `\\${octal(character)}`);
-  const line = new RegExp(`^(?:\\S+ ){4}${RegExp.escape(escaped)} `, "m");
+  if (!SEES_PROCESS) return false;
 
   try {
-    return line.test(readFileSync("/proc/self/mountinfo", "utf8"));
+    const lines = readFileSync("/proc/self/mountinfo", "utf8").split("\n");
+    return lines.some((line) => line.split(" ", 5)[4] === escaped);
   } catch {
     // Not Linux's, or a system without /proc.
     return false;
@@ -225,7 +236,7 @@ function octal(character: string): string {
  * @throws {DatabaseError} If this process is root's, and the path another user's.
  */
 export function requireNotRoot(path: string, name: string): void {
-  if (process.getuid?.() === 0) requireOwner(path, name);
+  if (ownUser() === 0) requireOwner(path, name);
 }
 
 /**
@@ -236,7 +247,7 @@ export function requireNotRoot(path: string, name: string): void {
  */
 export function requireOwner(path: string, name: string): void {
   const owner = statSync(path, { throwIfNoEntry: false })?.uid;
-  if (owner === undefined || owner === process.getuid?.()) return;
+  if (owner === undefined || owner === ownUser()) return;
 
   throw new DatabaseError(
     `${name} belongs to uid ${owner}; run this as that user: runuser -u USER -- plant-store …`,
@@ -249,8 +260,8 @@ export function requireOwner(path: string, name: string): void {
  * directory's group are trusted.
  */
 function requireOwnDirectory(file: string): void {
-  const user = process.getuid?.();
-  if (user === undefined) return; // Not POSIX.
+  const user = ownUser();
+  if (user === undefined) return; // Not POSIX, or Deno.
 
   const directory = dirname(file);
   const { uid, mode } = statSync(directory);
@@ -288,7 +299,7 @@ function faultOf(stats: Stats, file: string, suffix: string): string | undefined
     return `is not a ${suffix === ASIDE ? "directory" : "regular file"}: ${moveAway}`;
   if (isTrusted(stats.uid, file)) return undefined;
 
-  const owner = statSync(file, { throwIfNoEntry: false })?.uid ?? process.getuid?.();
+  const owner = statSync(file, { throwIfNoEntry: false })?.uid ?? ownUser();
   const whose = `belongs to uid ${stats.uid}, and the database to uid ${owner}`;
   if (MARKERS.includes(suffix)) return `${whose}: ${moveAway}`;
 
@@ -301,7 +312,7 @@ function faultOf(stats: Stats, file: string, suffix: string): string | undefined
  * Whether a user may own what is beside a database: its own owner, who runs this process, or root.
  */
 function isTrusted(uid: number, file: string): boolean {
-  return [statSync(file, { throwIfNoEntry: false })?.uid, process.getuid?.(), 0].includes(uid);
+  return [statSync(file, { throwIfNoEntry: false })?.uid, ownUser(), 0].includes(uid);
 }
 
 /**
@@ -371,6 +382,8 @@ export function createPrivateFile(path: string, text: string): void {
 
 /** Whether this process may write to a file, or the file does not exist. */
 export function canWrite(path: string): boolean {
+  if (!SEES_PROCESS) return true;
+
   try {
     accessSync(path, constants.W_OK);
     return true;
@@ -384,34 +397,21 @@ export const NOT_WRITABLE =
   "SQLite must be able to write to the file and to its directory; run this as the user who runs the server";
 
 /**
- * Prepares a check that the files of a database are still those that were opened. SQLite would go
- * on writing to files that were removed or replaced, and those writes would be lost.
+ * The identity of the file at this path while it is open: its device and inode, which no other file
+ * gets until it is closed. A time is not part of it: a system without `statx` has no time of birth.
  *
- * @param path The database, open and in WAL mode.
- * @returns The check, of two system calls. It throws `storage_unavailable` once a file is another
- *   one.
- */
-export function sameFilesCheck(path: string): () => void {
-  // The WAL too: without it the plants that are not checkpointed would be lost.
-  const opened = [path, walFile(path)].map((file) => ({ file, identity: identityOf(file) }));
-
-  return () => {
-    for (const { file, identity } of opened) {
-      if (identityOf(file) !== identity) {
-        const cause = new Error(`"${file}" was removed or replaced while it was open`);
-        const message = "storage is gone; send the plant again later";
-        throw new PlantStoreError("storage_unavailable", message, { cause });
-      }
-    }
-  };
-}
-
-/**
- * The identity of the file at this path; `undefined` if there is none. Writing does not change it.
- * A new file may get the inode of a deleted one, but not its birth time. The device number is not
- * part of it: a boot or a mount may change that, and a marker is on the same device as its file.
+ * @returns `undefined` if there is no file, or it cannot be reached.
  */
 export function identityOf(path: string): string | undefined {
-  const stats = statSync(path, { bigint: true, throwIfNoEntry: false });
-  return stats && `${stats.ino}:${stats.birthtimeNs}`;
+  try {
+    const stats = statSync(path, { bigint: true, throwIfNoEntry: false });
+    return stats && `${stats.dev}:${stats.ino}`;
+  } catch {
+    return undefined;
+  }
+}
+
+/** The second half of {@linkcode identityOf}, for what outlives a boot or a mount. */
+export function inodeOf(path: string): string | undefined {
+  return identityOf(path)?.split(":")[1];
 }

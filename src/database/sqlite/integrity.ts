@@ -1,49 +1,7 @@
 import { INT64_MAX, INT64_MIN, isRequired, PLANT_FIELDS } from "../../plant/plant.ts";
 import type { Client } from "./bun_driver.ts";
-import { numberFrom } from "./driver.ts";
 import { CorruptError, corruptionIn } from "./errors.ts";
-
-/**
- * Looks for corruption in a time that does not depend on the number of plants. Reads the pages from
- * the root of the plants to their two ends, and the tables that a server reads next. Reads the list
- * of free pages, too: the next plants go there. SQLite itself compares the size of the file with
- * its header.
- *
- * @throws {CorruptError | SQLiteError} If something is corrupt.
- */
-export function checkOnOpening(client: Client): void {
-  client.run("PRAGMA cell_size_check = ON");
-  const tables = new Set(
-    client.query("SELECT name FROM sqlite_schema WHERE type = 'table'").values().flat(),
-  );
-
-  for (const [table, read] of Object.entries(READS))
-    if (tables.has(table)) client.query(read).values();
-
-  const free = numberFrom(client, "PRAGMA freelist_count");
-  const pages = numberFrom(client, "PRAGMA page_count");
-  if (free > pages) throw new CorruptError(`${free} pages are free of ${pages}`);
-
-  // The check of one table includes the free pages if that table is the schema.
-  integrityCheck(client, '("sqlite_schema")');
-
-  // Off again: it adds a tenth of an insert's cost to every later page read.
-  client.run("PRAGMA cell_size_check = OFF");
-}
-
-/** By table. A database of an older version has fewer tables. */
-const READS = {
-  plants: "SELECT (SELECT min(id) FROM plants), (SELECT max(id) FROM plants)",
-  tokens: "SELECT sum(created_at) FROM tokens",
-  token_revision: "SELECT max(revision) FROM token_revision",
-  __drizzle_migrations: "SELECT max(created_at) FROM __drizzle_migrations",
-} as const;
-
-/** SQLite's own check, of one table or of all: throws what it finds. */
-function integrityCheck(client: Client, table = ""): void {
-  const [result] = client.query(`PRAGMA integrity_check${table}`).values()[0] ?? [];
-  if (result !== "ok") throw new CorruptError(String(result).replaceAll("\n", " "));
-}
+import { integrityCheck } from "./opening_check.ts";
 
 /**
  * Checks a database for corruption in short read transactions, between which a server can move its

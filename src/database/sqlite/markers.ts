@@ -1,101 +1,36 @@
-import { renameSync, rmSync } from "node:fs";
+import { existsSync, renameSync, rmSync } from "node:fs";
 
 import { DatabaseError } from "../database.ts";
-import { Client } from "./bun_driver.ts";
-import { CorruptError, corruptionIn, isFailedSync, toPlantStoreError } from "./errors.ts";
-import { createPrivateFile, databaseFile, identityOf, readTrusted } from "./files.ts";
-import { closeLeavingWal, markUnsynced } from "./wal.ts";
+import { createPrivateFile, databaseFile, inodeOf, readTrusted } from "./files.ts";
 
-/**
- * How long to wait between two looks at the corruption marker, in milliseconds. Another process
- * needs seconds to find corruption; a look before every batch takes a sixth of a lone client's
- * time.
- */
-const LOOK_MS = 100;
+// The two files beside a database that outlive the process which wrote them:
+//
+// - `plants.db-corrupt`: the file at the path is corrupt. Nothing may write to it.
+// - `plants.db-unsynced`: an fsync failed, and nothing has been done about it.
+//
+// BUG: a marker that cannot be written, on a disk that is full or read-only by then, is missing. The
+// next check finds corruption again; a server resets the WAL at every start; but a command that
+// writes before the next server starts trusts what the failed fsync left in the page cache.
 
-/** Runs the calls of a connection until it fails for good. */
-export type FailStop = ReturnType<typeof failStopOf>;
-
-/**
- * Makes the fail-stop of a connection. After a failed fsync, the page cache differs from the disk,
- * and a corrupt file must not be written to. So the connection is closed at once, without a
- * checkpoint: Bun would make one at the end of the Worker or the process.
- *
- * @param onFailure Called once the connection is closed, before the call that failed throws.
- */
-export function failStopOf(client: Client, onFailure: (failure: Error) => void) {
-  const marker = corruptionMarker(client.filename);
-  let lookedAt = Number.NEGATIVE_INFINITY;
-  let failure: unknown;
-
-  /**
-   * Takes what SQLite or a check says, and returns it in words for clients. A failed fsync and
-   * corruption are marked beside the file, and end all calls.
-   */
-  function report(error: unknown): unknown {
-    const translated = toPlantStoreError(error);
-    const finding = corruptionIn(error);
-    const isUnsynced = isFailedSync(error);
-
-    if (finding !== undefined) marker.write(finding);
-    if (isUnsynced) markUnsynced(client.filename);
-    if (finding !== undefined || isUnsynced) fail(translated);
-
-    return translated;
-  }
-
-  /** Ends all calls with a failure that is marked already, or needs no marker. */
-  function fail(reason: unknown): void {
-    if (failure !== undefined) return;
-
-    failure = reason;
-    closeWithoutCheckpoint(client);
-    onFailure(reason as Error);
-  }
-
-  /** Another process may have found the file to be corrupt. */
-  function requireStillUnmarked(): void {
-    const now = performance.now();
-    if (now - lookedAt < LOOK_MS) return;
-
-    lookedAt = now;
-    const finding = marker.finding();
-    if (finding !== undefined) throw new CorruptError(finding);
-  }
-
-  /**
-   * Runs a call of SQLite and translates what it throws. Throws the failure, without running it,
-   * once there is one.
-   *
-   * @throws {PlantStoreError} `storage_unavailable` for a state of the storage.
-   */
-  function run<Result>(call: () => Result): Result {
-    if (failure !== undefined) throw failure;
-
-    try {
-      requireStillUnmarked();
-      return call();
-    } catch (error) {
-      throw report(error);
-    }
-  }
-
-  return { run, report, fail, isFailed: () => failure !== undefined };
-}
+const CORRUPT = "-corrupt";
+const UNSYNCED = "-unsynced";
 
 /** How much of a corruption marker is read, in bytes. */
 const MARKER_BYTES = 4_096;
 
 /**
- * A file beside a database, `plants.db-corrupt`, that marks the file which the path has now as
- * corrupt: a corrupt file cannot be trusted with that itself. A backup that is copied to the path
- * later is not marked.
+ * The marker that the file which the path has now is corrupt: a corrupt file cannot be trusted with
+ * that itself.
+ *
+ * It names the file by its inode. A copy has what the file has, a random id included, so nothing in
+ * the file tells a restored backup from it; and a boot or a mount may change the number of the
+ * device. If a file system gives the inode to a restored backup, then that is refused until
+ * `plant-store check` has found nothing.
  */
 export function corruptionMarker(path: string) {
   const file = databaseFile(path);
-  const identity = identityOf(path);
-  const suffix = "-corrupt";
-  const content = () => readTrusted(file, suffix, MARKER_BYTES);
+  const inode = inodeOf(path);
+  const content = () => readTrusted(file, CORRUPT, MARKER_BYTES);
 
   return {
     /** The content of the marker, for `clear`. */
@@ -105,10 +40,10 @@ export function corruptionMarker(path: string) {
     finding(): string | undefined {
       try {
         const marked = JSON.parse(content() ?? "{}") as {
-          readonly file?: string;
+          readonly inode?: string;
           readonly finding?: string;
         };
-        return marked.file === identity ? marked.finding : undefined;
+        return marked.inode === inode ? marked.finding : undefined;
       } catch {
         // A crash cut it off: the next check finds the corruption again.
         return undefined;
@@ -117,19 +52,19 @@ export function corruptionMarker(path: string) {
 
     /** Marks the file if possible. Otherwise the next check finds the corruption again. */
     write(finding: string): void {
-      if (identity === undefined) return;
+      if (inode === undefined) return;
 
       const line = finding.replaceAll("\n", " ").slice(0, MARKER_BYTES / 8);
       // As JSON, which an operator may read.
-      const marked = { file: identity, finding: line, foundAt: new Date().toISOString() };
-      const draft = `${file}${suffix}-new`;
+      const marked = { inode, finding: line, foundAt: new Date().toISOString() };
+      const draft = `${file}${CORRUPT}-new`;
 
       try {
         try {
           rmSync(draft, { force: true });
           createPrivateFile(draft, `${JSON.stringify(marked)}\n`);
           // Replaces the marker as a whole: on a full disk the old one stays.
-          renameSync(draft, file + suffix);
+          renameSync(draft, file + CORRUPT);
         } finally {
           rmSync(draft, { force: true });
         }
@@ -140,8 +75,8 @@ export function corruptionMarker(path: string) {
 
     /** Removes the marker if it still has this content, and the path still has the same file. */
     clear(before: string | undefined): void {
-      if (before === undefined || content() !== before || identityOf(path) !== identity) return;
-      rmSync(file + suffix, { force: true });
+      if (before === undefined || content() !== before || inodeOf(path) !== inode) return;
+      rmSync(file + CORRUPT, { force: true });
     },
   };
 }
@@ -158,11 +93,27 @@ export function requireUnmarked(path: string, advice: string): void {
   if (finding !== undefined) throw new DatabaseError(`it is corrupt (${finding}); ${advice}`);
 }
 
-/** Closes a connection and leaves the file and its WAL as they are. */
-export function closeWithoutCheckpoint(client: Client): void {
-  const { filename } = client;
-  // `close(true)` finalizes statements; otherwise the connection stays open, and Bun checkpoints it
-  // when the Worker ends.
-  const close = () => client.close(true);
-  closeLeavingWal(filename, close, () => new Client(filename, { readonly: true }));
+/**
+ * Marks that an fsync of the database or of its WAL failed, if possible: what the next process
+ * finds there may be in the page cache only, and no later fsync brings it to the disk. Not synced
+ * itself: a power loss ends the page cache as well.
+ *
+ * @param file From {@linkcode databaseFile}.
+ */
+export function markUnsynced(file: string): void {
+  try {
+    createPrivateFile(file + UNSYNCED, "");
+  } catch {
+    // It is there; or the disk that failed is full or read-only by now.
+  }
+}
+
+/** Whether a file is marked by {@linkcode markUnsynced}. */
+export function isUnsynced(file: string): boolean {
+  return existsSync(file + UNSYNCED);
+}
+
+/** Removes the mark, once the WAL was reset. */
+export function clearUnsynced(file: string): void {
+  rmSync(file + UNSYNCED, { force: true });
 }

@@ -5,7 +5,7 @@ import tokenLifetimes from "../../../drizzle/sqlite/0001_token_lifetimes.sql" wi
 import tokenScopes from "../../../drizzle/sqlite/0002_token_scopes.sql" with { type: "text" };
 import journal from "../../../drizzle/sqlite/meta/_journal.json" with { type: "json" };
 import { DatabaseError } from "../database.ts";
-import { numberFrom, type SqlClient, transaction } from "./driver.ts";
+import { type Connection, numberFrom, transaction } from "./driver.ts";
 
 /** The migrations of drizzle-kit by journal tag, embedded: the executable has no folder to read. */
 const SQL: Readonly<Record<string, string>> = {
@@ -34,18 +34,18 @@ export const APPLICATION_ID = 0x706c6e74;
  *
  * @throws {DatabaseError} If a newer plant-store made the file.
  */
-export function migrate(client: SqlClient): void {
-  transaction(client, () => {
-    client.exec(
+export function migrate(connection: Connection): void {
+  transaction(connection, () => {
+    connection.exec(
       "CREATE TABLE IF NOT EXISTS __drizzle_migrations (id INTEGER PRIMARY KEY, hash text NOT NULL, created_at numeric)",
     );
-    const applied = lastMigration(client);
+    const applied = lastMigration(connection);
 
     for (const { sql, when } of MIGRATIONS.filter((migration) => migration.when > applied)) {
-      client.exec(sql);
-      client.exec(`PRAGMA application_id = ${APPLICATION_ID}`);
+      connection.exec(sql);
+      connection.exec(`PRAGMA application_id = ${APPLICATION_ID}`);
       const digest = hash("sha256", sql);
-      client.exec(
+      connection.exec(
         `INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('${digest}', ${when})`,
       );
     }
@@ -57,11 +57,11 @@ export function migrate(client: SqlClient): void {
  *
  * @throws {DatabaseError} If it has those of another application.
  */
-export function hasOurTables(client: SqlClient): boolean {
+export function hasOurTables(connection: Connection): boolean {
   // Count the tables before reading the id: another process may be creating both at this moment, in
   // one transaction.
-  const hasTables = numberFrom(client, "SELECT count(*) FROM sqlite_schema") > 0;
-  const isOurs = numberFrom(client, "PRAGMA application_id") === APPLICATION_ID;
+  const hasTables = numberFrom(connection, "SELECT count(*) FROM sqlite_schema") > 0;
+  const isOurs = numberFrom(connection, "PRAGMA application_id") === APPLICATION_ID;
   if (hasTables && !isOurs) throw new DatabaseError("it belongs to another application");
   return hasTables;
 }
@@ -72,8 +72,8 @@ export function hasOurTables(client: SqlClient): boolean {
  * @throws {DatabaseError} If a newer plant-store made the file: it may store more of a plant than
  *   this one knows.
  */
-export function lastMigration(client: SqlClient): number {
-  const last = numberFrom(client, "SELECT max(created_at) FROM __drizzle_migrations");
+export function lastMigration(connection: Connection): number {
+  const last = numberFrom(connection, "SELECT max(created_at) FROM __drizzle_migrations");
   if (last > NEWEST) throw new DatabaseError("it was made by a newer plant-store");
   return last;
 }

@@ -1,16 +1,13 @@
-import { constants } from "bun:sqlite";
-import { existsSync } from "node:fs";
-
 import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
-import { Client } from "./bun_driver.ts";
-import { setPragma } from "./driver.ts";
+import { WAL_FILE_BYTES } from "./checkpoint.ts";
+import { type Connection, firstRow, type OpenFile } from "./driver.ts";
 import { isFailedSync, isLocked, toDatabaseError } from "./errors.ts";
-import { databaseFile, requireFiles } from "./files.ts";
-import { checkOnOpening } from "./integrity.ts";
-import { closeWithoutCheckpoint, requireUnmarked } from "./markers.ts";
+import { databaseFile, identityOf, requireFiles } from "./files.ts";
+import { clearUnsynced, isUnsynced, markUnsynced, requireUnmarked } from "./markers.ts";
 import { hasOurTables, lastMigration, migrate, NEWEST } from "./migrations.ts";
-import { markUnsynced, resetUnsyncedWal, resetWal, unsyncedMarker } from "./wal.ts";
+import { checkOnOpening } from "./opening_check.ts";
+import { closeLeavingWal, resetWal } from "./wal.ts";
 
 /** How long a command waits for the lock of another process, in milliseconds. */
 export const BUSY_TIMEOUT_MS = 5_000;
@@ -38,82 +35,106 @@ export interface ConnectOptions {
 }
 
 /**
- * Connects to a database file. Checks that it is a plant-store's, and unless it is only read, runs
- * {@linkcode checkOnOpening} and migrates it. Leaves a file that cannot be used as it was, with its
- * WAL.
+ * Opens a database file for either driver. Checks that it is a plant-store's, and unless it is only
+ * read, runs {@linkcode checkOnOpening} and migrates it. Leaves a file that cannot be used as it
+ * was, with its WAL.
  *
  * @throws {DatabaseError} If the file cannot be opened, is not a database, is corrupt, or belongs
  *   to another application or a newer plant-store; or if a file beside it cannot be trusted.
  */
-export function connect(path: string, options: ConnectOptions = {}): Client {
+export function openDatabase<Driver extends Connection>(
+  openFile: OpenFile<Driver>,
+  path: string,
+  options: ConnectOptions = {},
+): Driver {
   const { access = "create" } = options;
-  let client: Client | undefined;
+  let connection: Driver | undefined;
+  let file: string | undefined;
 
   try {
-    requireFiles(databaseFile(path), access);
+    file = databaseFile(path);
+    requireFiles(file, access);
     if (access !== "read")
       requireUnmarked(path, "restore a backup, or check it: plant-store check");
 
-    const mode = access === "read" ? { readonly: true } : { readwrite: true };
-    client = new Client(path, { ...mode, safeIntegers: true, strict: true });
-    setUp(client, options);
-    return client;
+    // bun:sqlite ignores white space around a path.
+    const opened = path.trim();
+    const before = identityOf(opened);
+    connection = openFile(opened, { readonly: access === "read" });
+    setUp(connection, { ...options, file, before });
+    return connection;
   } catch (error) {
-    if (isFailedSync(error)) markUnsynced(path);
-    if (client !== undefined) closeWithoutCheckpoint(client);
+    if (file !== undefined && isFailedSync(error)) markUnsynced(file);
+    if (connection !== undefined) closeLeavingWal(connection);
     throw toDatabaseError("open", path, error);
   }
+}
+
+/** The database file, and its identity before SQLite has opened it. */
+interface OpenedFile {
+  readonly file: string;
+  readonly before: string | undefined;
 }
 
 /**
  * Prepares a connection. The order matters: nothing is written to a file that is not ours or is
  * corrupt, and no plant is compared with a WAL that is not trusted.
  */
-function setUp(client: Client, options: ConnectOptions): void {
-  const { access, busyTimeoutMs = BUSY_TIMEOUT_MS, resetsWal = false } = options;
+function setUp(connection: Connection, options: ConnectOptions & OpenedFile): void {
+  const { access, busyTimeoutMs = BUSY_TIMEOUT_MS, resetsWal = false, file, before } = options;
 
   // Wait for locks. This comes first, because each later statement may meet one.
-  client.run(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
+  connection.exec(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
 
   // Refuse what is not ours before the first write: the WAL of a newer plant-store stays as it was.
-  const hasTables = hasOurTables(client);
-  if (access === "read") return requireReadable(client, hasTables);
-  if (hasTables) checkOnOpening(client);
-  const isUpToDate = hasTables && lastMigration(client) === NEWEST;
+  const hasTables = hasOurTables(connection);
+  if (access === "read") return requireReadable(connection, hasTables);
+  if (hasTables) checkOnOpening(connection);
+  const isUpToDate = hasTables && lastMigration(connection) === NEWEST;
 
   // Write through a WAL, with an fsync for each commit. SQLite's own checkpoint hides a failed
-  // fsync: `checkpointer` makes all checkpoints.
-  beginWalMode(client, busyTimeoutMs);
-  setPragma(client, "synchronous", "FULL", 2);
-  setPragma(client, "wal_autocheckpoint", 0);
+  // fsync: the store makes all checkpoints.
+  beginWalMode(connection, busyTimeoutMs);
+  setPragma(connection, "synchronous", "FULL", 2);
+  setPragma(connection, "wal_autocheckpoint", 0);
+  setPragma(connection, "journal_size_limit", WAL_FILE_BYTES);
 
   // Open the WAL by a first read: a backup is a file without one. From then on this connection
   // holds a lock, and a restore needs that lock to move the file. A file that was moved earlier
   // would be written to beside the WAL of the restored one.
-  client.run("PRAGMA schema_version");
-  if (hasMoved(client)) throw new DatabaseError("it was replaced while it was opened; try again");
+  connection.all("PRAGMA schema_version");
+  if (identityOf(connection.filename) !== before)
+    throw new DatabaseError("it was replaced while it was opened; try again");
 
   // Reset a WAL that is not trusted, and only then migrate.
-  if (existsSync(unsyncedMarker(client.filename))) resetUnsyncedWal(client, client.filename);
-  else if (resetsWal) tryToResetWal(client, busyTimeoutMs);
-  if (!isUpToDate) migrate(client);
-}
-
-/** Requires that a file which is only read has our tables, of no newer version. */
-function requireReadable(client: Client, hasTables: boolean): void {
-  if (!hasTables) throw new DatabaseError("it is empty: no plant-store has created its tables yet");
-  lastMigration(client);
+  if (isUnsynced(file)) resetUnsyncedWal(connection, file);
+  else if (resetsWal) tryToResetWal(connection, busyTimeoutMs);
+  if (!isUpToDate) migrate(connection);
 }
 
 /**
- * Whether the path leads to another file by now, or to none. SQLite compares with the file that it
- * opened for writing: an overlay has copied it out of a lower layer by then.
+ * Applies a setting, and reads it back: SQLite ignores one that it cannot apply.
+ *
+ * @param expected What SQLite calls the value.
+ * @throws {DatabaseError} If the setting has another value afterwards.
  */
-function hasMoved(client: Client): boolean {
-  // SQLite writes four bytes, and bun:sqlite wants room for eight.
-  const moved = new Int32Array(2);
-  client.fileControl(constants.SQLITE_FCNTL_HAS_MOVED, moved);
-  return moved[0] !== 0;
+function setPragma(
+  connection: Connection,
+  name: string,
+  value: string | number,
+  expected: string | number = value,
+): void {
+  connection.all(`PRAGMA ${name} = ${value}`);
+  const actual = String(firstRow(connection, `PRAGMA ${name}`)[0]);
+
+  if (actual !== String(expected))
+    throw new DatabaseError(`it refuses ${name} = ${value} (it is ${actual})`);
+}
+
+/** Requires that a file which is only read has our tables, of no newer version. */
+function requireReadable(connection: Connection, hasTables: boolean): void {
+  if (!hasTables) throw new DatabaseError("it is empty: no plant-store has created its tables yet");
+  lastMigration(connection);
 }
 
 /**
@@ -126,19 +147,35 @@ const RETRY_MS = 5;
  * Switches to WAL mode. SQLite does not wait for a lock to begin the first WAL: of two processes
  * that create a file together, one would fail.
  */
-function beginWalMode(client: Client, busyTimeoutMs: number): void {
+function beginWalMode(connection: Connection, busyTimeoutMs: number): void {
   const deadline = performance.now() + busyTimeoutMs;
 
   for (;;) {
     try {
-      return setPragma(client, "journal_mode", "WAL", "wal");
+      return setPragma(connection, "journal_mode", "WAL", "wal");
     } catch (error) {
       if (!isLocked(error) || performance.now() >= deadline) throw error;
     }
 
-    Bun.sleepSync(RETRY_MS);
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, RETRY_MS);
   }
 }
+
+/**
+ * Resets the WAL after a failed fsync. The kernel considers the pages of that fsync clean, so no
+ * later one writes them to the disk. SQLite still finds their transactions in the page cache, and a
+ * 200 could rest on them.
+ *
+ * @throws {DatabaseError} If another process uses the WAL, even one that only reads: it may have
+ *   read such transactions.
+ */
+function resetUnsyncedWal(connection: Connection, file: string): void {
+  if (!resetWal(connection)) throw new DatabaseError(IN_USE);
+  clearUnsynced(file);
+}
+
+const IN_USE =
+  "an earlier fsync failed, and another process is reading the WAL; try again when that process has ended";
 
 /** How long to wait for other users of the WAL, in milliseconds: meanwhile no process can write. */
 const RESET_TIMEOUT_MS = 100;
@@ -148,14 +185,14 @@ const RESET_TIMEOUT_MS = 100;
  * transactions that were never synced, and a 200 could rest on them. If another process uses the
  * WAL, the checkpoint syncs it, which is enough.
  */
-function tryToResetWal(client: Client, busyTimeoutMs: number): void {
-  client.run(`PRAGMA busy_timeout = ${RESET_TIMEOUT_MS}`);
+function tryToResetWal(connection: Connection, busyTimeoutMs: number): void {
+  connection.exec(`PRAGMA busy_timeout = ${RESET_TIMEOUT_MS}`);
   try {
-    resetWal(client);
+    resetWal(connection);
   } catch (error) {
     // Without space, for example, the server starts anyway, returns 503, and recovers by itself.
     if (isFailedSync(error)) throw error;
   } finally {
-    client.run(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
+    connection.exec(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
   }
 }

@@ -1,64 +1,10 @@
-import { eq, getTableColumns, sql } from "drizzle-orm";
-import { drizzle } from "drizzle-orm/bun-sqlite";
-
-import {
-  INT64_MAX,
-  INT64_MIN,
-  type NewPlant,
-  plantOf,
-  samePlant,
-  textLength,
-} from "../../plant/plant.ts";
+import { INT64_MAX, INT64_MIN, type NewPlant, plantOf, textLength } from "../../plant/plant.ts";
 import type { OpenPlants } from "../adapter.ts";
-import {
-  type AddOutcome,
-  DatabaseError,
-  keysetPages,
-  PAGE_PLANTS,
-  PAGE_TEXT,
-} from "../database.ts";
-import type { Client } from "./bun_driver.ts";
+import { DatabaseError, keysetPages, PAGE_PLANTS, PAGE_TEXT } from "../database.ts";
+import { type Client, connect } from "./bun_driver.ts";
 import { corruptionIn, withDatabaseError } from "./errors.ts";
 import { corruptionMarker } from "./markers.ts";
-import { connect } from "./opening.ts";
-import { plants } from "./schema.ts";
-
-const { placeholder } = sql;
-
-/**
- * Prepares adding batches, each in one transaction. The connection may write. Each call blocks the
- * thread until the disk responds.
- */
-export function addPlants(client: Client): (batch: readonly NewPlant[]) => readonly AddOutcome[] {
-  const db = drizzle({ client });
-  const insert = db.insert(plants).values(ROW).onConflictDoNothing();
-  // Drizzle writes the statement, and bun:sqlite runs it: filling Drizzle's placeholders costs more
-  // than the insert.
-  const insertOne = client.prepare<void, (bigint | string | null)[]>(insert.toSQL().sql);
-  const select = db
-    .select()
-    .from(plants)
-    .where(eq(plants.id, placeholder("id")))
-    .prepare();
-
-  function addOne(plant: NewPlant): AddOutcome {
-    const { changes } = insertOne.run(...COLUMNS.map((column) => plant[column] ?? null));
-    if (changes === 1) return "added";
-    const stored = select.get({ id: plant.id });
-    return stored !== undefined && samePlant(toPlant(stored), plant) ? "present" : "conflict";
-  }
-
-  return client.transaction((batch: readonly NewPlant[]) => batch.map(addOne)).immediate;
-}
-
-/** The columns, in the order of the statement that inserts a row. */
-const COLUMNS = Object.keys(getTableColumns(plants)) as (keyof NewPlant)[];
-
-/** A placeholder for each column. */
-const ROW = Object.fromEntries(COLUMNS.map((column) => [column, placeholder(column)])) as Record<
-  keyof NewPlant,
-  ReturnType<typeof placeholder>
->;
+import type { plants } from "./schema.ts";
 
 /** The row of a plant: `null` stands for a field that the plant does not have. */
 type PlantRow = typeof plants.$inferSelect;

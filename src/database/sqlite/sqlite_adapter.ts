@@ -5,14 +5,14 @@ import { withAbort } from "../../async/deadline.ts";
 import { ConfigError } from "../../errors.ts";
 import type { DatabaseAdapter, ReadOptions, ServingOptions } from "../adapter.ts";
 import { type Database, DatabaseError, type PlantStore } from "../database.ts";
-import { backgroundCheck, checkFile } from "./background.ts";
-import { checkpointMetrics } from "./checkpoint.ts";
+import { checkFile } from "./background.ts";
+import { sqliteMetrics } from "./checkpoint.ts";
 import { withDatabaseError } from "./errors.ts";
 import { warningsOf } from "./files.ts";
 import { corruptionMarker } from "./markers.ts";
-import { deserializeError, type SerializedError, workerCalls } from "./worker_calls.ts";
+import { deserializeError, workerCalls } from "./worker_calls.ts";
 import { allTokens, decodeOutcomes, encodeBatch } from "./worker_messages.ts";
-import type { WorkerApi } from "./writer_worker.ts";
+import type { WorkerApi, WriterEvent } from "./writer_worker.ts";
 
 /** The adapter of a SQLite database. Loads what a server does not need only when it is used. */
 export function sqliteAdapter(path: string): DatabaseAdapter {
@@ -48,17 +48,23 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
 
 /**
  * Opens a SQLite database in a Worker: bun:sqlite is synchronous, and a hanging disk must not keep
- * the server's thread from responding. Soon after, a check of the whole file for corruption begins
- * in another Worker.
+ * the server's thread from responding.
  *
  * @throws {DatabaseError} If the file cannot be used.
  */
 export async function openSqliteWorker(
   path: string,
-  options: ServingOptions = {},
+  { onWarning = () => {}, onInfo = () => {} }: ServingOptions = {},
 ): Promise<Database> {
-  const { onWarning = () => {}, onInfo = () => {} } = options;
-  let failures = 0;
+  const walBytes = new Float64Array(new SharedArrayBuffer(Float64Array.BYTES_PER_ELEMENT));
+  let checkpointFailures = 0;
+
+  function onEvent(event: WriterEvent): void {
+    if (event.type === "info") return onInfo(event.message, event.properties);
+    if (event.type === "warning") return onWarning(event.message, event.reason);
+    checkpointFailures++;
+    onWarning("Checkpoint failed", deserializeError(event.error));
+  }
 
   // Inside the executable the URL of every file is in the root, where `--root` of the build puts
   // the Worker.
@@ -66,22 +72,16 @@ export async function openSqliteWorker(
     new Worker(new URL("./writer_worker.js", import.meta.url)),
     {
       decode: decodeOutcomes,
-      onEvent(checkpointError: SerializedError) {
-        failures++;
-        onWarning("Checkpoint failed", deserializeError(checkpointError));
-      },
+      onEvent,
     },
   );
   const { call, send } = worker;
 
-  await call("open", path).catch((error) => {
+  await call("open", path, walBytes.buffer).catch((error) => {
     worker.terminate();
     throw error;
   });
-
   for (const warning of warningsOf(path)) onWarning(warning);
-  const onCorrupt = (finding: string) => void call("reportCorruption", finding);
-  const stopCheck = await backgroundCheck(path, { onInfo, onWarning }, onCorrupt);
 
   return {
     plants: {
@@ -107,13 +107,10 @@ export async function openSqliteWorker(
       yield* reader.pages();
     },
 
-    metrics: () => checkpointMetrics(path, failures),
+    metrics: () => sqliteMetrics(walBytes[0], checkpointFailures),
     failed: worker.failed,
 
     async [Symbol.asyncDispose]() {
-      // The last connection to close removes the WAL: it has to be the one that may write.
-      await stopCheck();
-
       // After a failure it is closed already.
       await Promise.race([worker.failed, call("close")]).finally(worker.terminate);
     },
@@ -122,7 +119,7 @@ export async function openSqliteWorker(
 
 /** Opens a database on this thread. */
 async function openHere(path: string, access: "create" | "write"): Promise<Database> {
-  const { connect } = await import("./opening.ts");
+  const { connect } = await import("./bun_driver.ts");
   const { sqliteDatabase } = await import("./sqlite_database.ts");
   return sqliteDatabase(connect(path, { access }));
 }

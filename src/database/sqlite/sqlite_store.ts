@@ -1,31 +1,27 @@
-import { existsSync } from "node:fs";
-import { DatabaseSync, type StatementSync } from "node:sqlite";
+import { resolve } from "node:path";
 
-import { PlantStoreError, reasonOf } from "../../errors.ts";
-import { type NewPlant, PLANT_FIELDS, plantOf, samePlant } from "../../plant/plant.ts";
-import { ADD_SHARE } from "../adapter.ts";
-import { type AddOutcome, DatabaseError, type PlantStore } from "../database.ts";
-import { retryWhileLocked, setPragma, type SqlClient, transaction } from "./driver.ts";
-import { databaseFile, requireDatabaseFile, sameFilesCheck } from "./files.ts";
-import { hasOurTables, lastMigration, migrate, NEWEST } from "./migrations.ts";
-import {
-  closeLeavingWal,
-  markUnsynced,
-  resetUnsyncedWal,
-  resetWal,
-  unsyncedMarker,
-} from "./wal.ts";
+import { reasonOf } from "../../errors.ts";
+import { DatabaseError, type PlantStore } from "../database.ts";
+import { addingPlants, openNode } from "./node_driver.ts";
+import { BUSY_TIMEOUT_MS, openDatabase } from "./opening.ts";
+import { sqlitePath } from "./path.ts";
+import { retryWhileLocked, storeOf } from "./store.ts";
 
 /** Plants in a file of SQLite. */
 export interface SqliteStore extends PlantStore {
   /**
-   * Resolves with the cause once the store may acknowledge nothing more: the file is corrupt, or an
-   * fsync failed, and only a new process can find out what is on the disk. From then on every call
-   * rejects. Never rejects.
+   * Resolves with the cause once the store may acknowledge nothing more, and only a new process can
+   * find out what is on the disk: an fsync failed, the file is corrupt, its files were replaced, or
+   * this program has dropped SQLite's lock on it. From then on every call rejects. Never rejects.
    */
   readonly failed: Promise<Error>;
 
-  /** Closes the file. From then on every call rejects. */
+  /**
+   * Moves the WAL into the file, and closes it. From then on every call rejects.
+   *
+   * @throws {PlantStoreError} If the WAL cannot be moved, for example because the disk is full:
+   *   nothing is lost, and the WAL stays beside the file.
+   */
   close(): void;
 }
 
@@ -38,7 +34,14 @@ export interface SqliteStore extends PlantStore {
  * the event loop: for one fsync, and now and then for a checkpoint of the WAL. While another
  * process holds the lock of the file, `add` waits without blocking.
  *
- * @throws {Error} If the file cannot be opened, is not a database, or belongs to another
+ * **Never open the file, nor a file beside it, in the program that has the store open**, not to
+ * read, copy or serve it: closing it drops SQLite's lock, and another process may remove the newest
+ * plants. Linux shows that, and the store fails before it acknowledges another plant; Deno and other
+ * systems do not. Copy the file with `plant-store backup`, even beside your program.
+ *
+ * @param path A path, or `file:PATH` as the executable takes it.
+ * @throws {TypeError} If the path is not a string, or does not name a file.
+ * @throws {Error} If the file cannot be opened, is not a database, is corrupt, or belongs to another
  *   application or to a newer version. The message names it, and says why.
  *
  * @example
@@ -62,205 +65,40 @@ export interface SqliteStore extends PlantStore {
  * ```
  */
 export async function sqliteStore(path: string): Promise<SqliteStore> {
-  try {
-    const file = databaseFile(path);
-    requireDatabaseFile(file, "create");
-    if (existsSync(`${file}-corrupt`))
-      throw new DatabaseError("it is marked as corrupt; run plant-store check");
+  const file = requirePath(path);
 
-    return await open(file);
+  try {
+    // Waits for a lock without blocking the event loop.
+    const open = () => openDatabase(openNode, file, { busyTimeoutMs: 0, resetsWal: true });
+    const connection = await retryWhileLocked(open, BUSY_TIMEOUT_MS);
+
+    const { add, probe, failed, close } = storeOf(connection, {
+      addPlant: addingPlants(connection),
+      lockTimeoutMs: PROBE_TIMEOUT_MS,
+      walBytes: new Float64Array(1),
+    });
+    return { add, probe, failed, close };
   } catch (cause) {
-    throw new DatabaseError(`Cannot open database "${path}": ${reasonOf(cause)}`, { cause });
+    // Deno's errors have no code, and no words of ours then.
+    if (cause instanceof DatabaseError) throw cause;
+    throw new DatabaseError(`Cannot open database "${file}": ${reasonOf(cause)}`, { cause });
   }
 }
 
-/** How long opening waits for the lock of another process, in milliseconds. */
-const OPEN_TIMEOUT_MS = 5_000;
-/** How long a probe waits for it, in milliseconds. */
+/** How long a probe waits for the lock of another process, in milliseconds. */
 const PROBE_TIMEOUT_MS = 1_000;
 
-async function open(file: string): Promise<SqliteStore> {
-  const database = new DatabaseSync(file);
+/** The absolute path: the program may change its directory. */
+function requirePath(path: unknown): string {
+  if (typeof path !== "string")
+    throw new TypeError(`sqliteStore() expects a path as a string, not ${String(path)}`);
+  if (/^(?:file:)?:memory:$/.test(path.trim()))
+    throw new TypeError(
+      `sqliteStore() keeps plants in a file, not in "${path}": use memoryStore()`,
+    );
 
-  try {
-    const client = clientOf(database);
-    await retryWhileLocked(() => setUp(client, file), isLocked, OPEN_TIMEOUT_MS);
-    return storeOf(database, client, file);
-  } catch (error) {
-    closeAfter(error, database, file);
-    throw error;
-  }
-}
-
-function clientOf(database: DatabaseSync): SqlClient & Disposable {
-  const statements = new Map<string, StatementSync>();
-
-  return {
-    exec: (sql) => database.exec(sql),
-    all(sql) {
-      const statement = statements.get(sql) ?? database.prepare(sql);
-      statements.set(sql, statement);
-      // Not `run`, which fails after an id past 2^53: Node reads the newest one as a number.
-      return statement.all();
-    },
-    [Symbol.dispose]: () => database.close(),
-  };
-}
-
-/** Closes a file after an error. What an error makes doubtful is not moved out of the WAL. */
-function closeAfter(error: unknown, database: DatabaseSync, file: string): void {
-  const openReader = () => clientOf(new DatabaseSync(file, { readOnly: true }));
-  const close = () => database.close();
-
-  if (isFailedSync(error)) markUnsynced(file);
-  if (isFinal(error)) closeLeavingWal(file, close, openReader);
-  else close();
-}
-
-/** As the executable does it: nothing is written to a file that is not ours. */
-function setUp(client: SqlClient, file: string): void {
-  client.all("PRAGMA busy_timeout = 0");
-  const isUpToDate = hasOurTables(client) && lastMigration(client) === NEWEST;
-
-  setPragma(client, "journal_mode", "WAL", "wal");
-  setPragma(client, "synchronous", "FULL", 2);
-
-  // A process that was killed during an fsync leaves transactions that were never synced, and a 200
-  // could rest on them.
-  if (existsSync(unsyncedMarker(file))) resetUnsyncedWal(client, file);
-  else resetWal(client);
-  if (!isUpToDate) migrate(client);
-
-  // A file that cannot be written to fails here, not with the first plant.
-  commitPage(client);
-}
-
-/** Commits a page, as adding a plant does. Nothing uses this number. */
-function commitPage(client: SqlClient): void {
-  client.all("PRAGMA user_version = 0");
-}
-
-function storeOf(database: DatabaseSync, client: SqlClient, file: string): SqliteStore {
-  const addOne = adding(database);
-  const requireSameFiles = sameFilesCheck(file);
-  const { promise: failed, resolve: resolveFailed } = Promise.withResolvers<Error>();
-  let isOpen = true;
-
-  function close(): void {
-    if (isOpen) database.close();
-    isOpen = false;
-  }
-
-  async function commit<Result>(run: () => Result, timeoutMs: number): Promise<Result> {
-    try {
-      const result = await retryWhileLocked(run, isLocked, timeoutMs);
-      requireSameFiles();
-      return result;
-    } catch (cause) {
-      if (!isUnavailable(cause)) throw cause;
-
-      const error = new PlantStoreError("storage_unavailable", undefined, { cause });
-      if (isOpen && isFinal(cause)) {
-        isOpen = false;
-        closeAfter(cause, database, file);
-        resolveFailed(error);
-      }
-      throw error;
-    }
-  }
-
-  return {
-    add: (plants, { timeoutMs }) =>
-      commit(() => transaction(client, () => plants.map(addOne)), timeoutMs * ADD_SHARE),
-    probe: () => commit(() => commitPage(client), PROBE_TIMEOUT_MS),
-    failed,
-    close,
-  };
-}
-
-const COLUMNS = ["id", ...PLANT_FIELDS] as const;
-
-/** Prepares adding a plant, within a transaction. */
-function adding(database: DatabaseSync): (plant: NewPlant) => AddOutcome {
-  const placeholders = COLUMNS.map(() => "?");
-  const insert = database.prepare(
-    `INSERT INTO plants (${COLUMNS}) VALUES (${placeholders}) ON CONFLICT DO NOTHING`,
-  );
-  const select = database.prepare("SELECT * FROM plants WHERE id = ?");
-  // Otherwise ids past 2^53 are refused or rounded.
-  for (const statement of [insert, select]) statement.setReadBigInts(true);
-
-  return (plant) => {
-    const { changes } = insert.run(...COLUMNS.map((column) => plant[column] ?? null));
-    if (Number(changes) === 1) return "added";
-
-    const row = select.get(plant.id) as Record<string, string | null> | undefined;
-    const stored = plantOf(plant.id, (field) => row?.[field]);
-    return samePlant(stored, plant) ? "present" : "conflict";
-  };
-}
-
-/**
- * SQLite's result codes (https://www.sqlite.org/rescode.html). The lowest eight bits of an extended
- * code are its primary one.
- */
-const CODES = {
-  PERM: 3,
-  BUSY: 5,
-  LOCKED: 6,
-  NOMEM: 7,
-  READONLY: 8,
-  IOERR: 10,
-  CORRUPT: 11,
-  FULL: 13,
-  CANTOPEN: 14,
-  NOTADB: 26,
-  IOERR_FSYNC: 1_034,
-  IOERR_DIR_FSYNC: 1_290,
-} as const;
-
-/** The primary codes that are a state of the storage. */
-const UNAVAILABLE: readonly number[] = [
-  CODES.PERM,
-  CODES.NOMEM,
-  CODES.READONLY,
-  CODES.IOERR,
-  CODES.CORRUPT,
-  CODES.FULL,
-  CODES.CANTOPEN,
-  CODES.NOTADB,
-];
-
-/** Whether an error is a state of the storage, and not a bug. */
-function isUnavailable(error: unknown): boolean {
-  const isClosed = (error as { readonly code?: unknown }).code === "ERR_INVALID_STATE";
-  return isClosed || isLocked(error) || UNAVAILABLE.includes(primaryCodeOf(error));
-}
-
-/** Whether another process holds the lock. */
-function isLocked(error: unknown): boolean {
-  const code = primaryCodeOf(error);
-  return code === CODES.BUSY || code === CODES.LOCKED;
-}
-
-/** Whether only a new process, or a restored backup, may acknowledge plants again. */
-function isFinal(error: unknown): boolean {
-  return isFailedSync(error) || primaryCodeOf(error) === CODES.CORRUPT;
-}
-
-/**
- * Whether an fsync failed. Then the page cache differs from the disk, and a second fsync would
- * succeed without writing the lost pages.
- */
-function isFailedSync(error: unknown): boolean {
-  const code = resultCodeOf(error);
-  return code === CODES.IOERR_FSYNC || code === CODES.IOERR_DIR_FSYNC;
-}
-
-function primaryCodeOf(error: unknown): number {
-  return resultCodeOf(error) & 0xff;
-}
-
-function resultCodeOf(error: unknown): number {
-  return Number((error as { readonly errcode?: unknown }).errcode);
+  const file = sqlitePath(path);
+  if (file === undefined)
+    throw new TypeError(`sqliteStore() expects a path or file:PATH, not "${path}"`);
+  return resolve(file);
 }

@@ -1,5 +1,6 @@
 import { PlantStoreError } from "../../errors.ts";
 import { DatabaseError } from "../database.ts";
+import { resultCodeOf } from "./errors.ts";
 
 declare const self: Worker;
 
@@ -145,13 +146,16 @@ export type SerializedError = ReturnType<typeof serializeError>;
 export function serializeError(error: unknown) {
   const { name, message, cause, stack } = error as Error;
   const code = error instanceof PlantStoreError ? error.code : undefined;
-  return { name, message, code, cause: String(code === undefined ? stack : cause) };
+  const errcode = resultCodeOf(error);
+  return { name, message, code, errcode, cause: String(code === undefined ? stack : cause) };
 }
 
 /** The inverse of {@linkcode serializeError}. */
-export function deserializeError({ name, message, code, cause }: SerializedError): Error {
+export function deserializeError({ name, message, code, errcode, cause }: SerializedError): Error {
   if (code !== undefined) return new PlantStoreError(code, message, { cause });
-  return name === "DatabaseError"
-    ? new DatabaseError(message, { cause })
-    : new Error(message, { cause });
+  const error =
+    name === "DatabaseError"
+      ? new DatabaseError(message, { cause })
+      : new Error(message, { cause });
+  return Object.assign(error, { errcode });
 }

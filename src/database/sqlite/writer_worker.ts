@@ -1,10 +1,16 @@
-// The Worker that holds the connection: it may hang in an fsync, and the server's own thread may
-// not.
-import { startCheckpointWorker } from "./checkpoint.ts";
-import { connect } from "./opening.ts";
+// The Worker that holds the connection which writes: it may hang in an fsync, and the server's own
+// thread may not.
+import { scheduleCheck, startBackground } from "./background.ts";
+import { connect } from "./bun_driver.ts";
 import { type SqliteDatabase, sqliteDatabase } from "./sqlite_database.ts";
 import type { SqliteTokens } from "./tokens.ts";
-import { emit, reportFailure, serializeError, serveCalls } from "./worker_calls.ts";
+import {
+  emit,
+  reportFailure,
+  type SerializedError,
+  serializeError,
+  serveCalls,
+} from "./worker_calls.ts";
 import { decodeBatch, encodeOutcomes } from "./worker_messages.ts";
 
 /**
@@ -12,29 +18,53 @@ import { decodeBatch, encodeOutcomes } from "./worker_messages.ts";
  */
 const SERVER_BUSY_TIMEOUT_MS = 1_000;
 
+/** What this Worker emits, for the log. */
+export type WriterEvent =
+  | { readonly type: "checkpoint failed"; readonly error: SerializedError }
+  | { readonly type: "warning"; readonly message: string; readonly reason: string }
+  | {
+      readonly type: "info";
+      readonly message: string;
+      readonly properties: Record<string, unknown>;
+    };
+
+const tell = (event: WriterEvent) => emit(event);
+
 let database: SqliteDatabase;
 
 type Args<Method extends keyof SqliteTokens> = Parameters<SqliteTokens[Method]>;
 
 const api = {
-  /** Opens the database. Called once, before all other methods. */
-  async open(path: string): Promise<void> {
+  /**
+   * Opens the database, and soon after lets the other Worker check the whole file. Called once,
+   * before all other methods.
+   *
+   * @param walBytes Where to keep what the WAL holds.
+   */
+  async open(path: string, walBytes: SharedArrayBuffer): Promise<void> {
     // Starts while this thread connects, and before clients can take the file descriptors that the
-    // Worker needs.
-    const checkpointWorker = startCheckpointWorker();
+    // Worker needs: Bun ends a process that has none for a new one.
+    const background = startBackground();
     const client = connect(path, { resetsWal: true });
-    const ready = checkpointWorker.open(path);
+    const ready = background.open(path);
 
     database = sqliteDatabase(client, {
-      busyTimeoutMs: SERVER_BUSY_TIMEOUT_MS,
-      onCheckpointFailed: (error) => emit(serializeError(error)),
-      checkpointWorker,
+      lockTimeoutMs: SERVER_BUSY_TIMEOUT_MS,
+      walBytes: new Float64Array(walBytes),
+      background,
+      onCheckpointFailed: (error) =>
+        tell({ type: "checkpoint failed", error: serializeError(error) }),
     });
     await ready;
     void database.failed.then(reportFailure);
+
+    scheduleCheck(background, path, {
+      onInfo: (message, properties) => tell({ type: "info", message, properties }),
+      onWarning: (message, reason) => tell({ type: "warning", message, reason }),
+      onCorrupt: database.reportCorruption,
+    });
   },
   probe: () => database.plants.probe(),
-  reportCorruption: (finding: string) => database.reportCorruption(finding),
   close: () => database[Symbol.asyncDispose](),
 
   page: (...args: Args<"page">) => database.tokens.page(...args),

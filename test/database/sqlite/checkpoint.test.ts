@@ -17,32 +17,32 @@ test.each<
     next: Checkpoint,
     pages: number,
     left: number,
-    last?: [pass: number, reset: number, restart: number],
+    last?: [background: number, inline: number, blocking: number],
   ]
 >([
   ["an empty WAL", "none", 0, 0],
   ["fewer pages than a pass is worth", "none", 1_000, 1_000],
-  ["enough pages for a pass", "pass", 1_001, 1_001],
+  ["enough pages for a pass", "background", 1_001, 1_001],
   ["fewer than that since the last pass", "none", 2_000, 1_000, [1_001, 0, 0]],
-  ["enough since the last pass", "pass", 2_002, 1_001, [1_001, 0, 0]],
+  ["enough since the last pass", "background", 2_002, 1_001, [1_001, 0, 0]],
   ["many that a reader blocks, just tried", "none", 3_000, 3_000, [2_002, 0, 0]],
   ["few left, long before the WAL is to begin anew", "none", 3_999, 10, [3_900, 0, 0]],
-  ["few left when the WAL is to begin anew", "reset", 4_000, 200, [3_900, 0, 0]],
-  ["too many left for the writer", "pass", 4_100, 201, [3_890, 0, 0]],
+  ["few left when the WAL is to begin anew", "inline", 4_000, 200, [3_900, 0, 0]],
+  ["too many left for the writer", "background", 4_100, 201, [3_890, 0, 0]],
   ["too many left, just tried", "none", 4_100, 201, [3_900, 0, 0]],
-  ["a reset that a reader has blocked", "none", 4_900, 10, [4_800, 4_000, 0]],
-  ["that reset a thousand pages later", "reset", 5_000, 10, [4_800, 4_000, 0]],
+  ["an inline one that a reader has blocked", "none", 4_900, 10, [4_800, 4_000, 0]],
+  ["that one a thousand pages later", "inline", 5_000, 10, [4_800, 4_000, 0]],
   [
     "a WAL that another process keeps from beginning anew",
-    "restart",
+    "blocking",
     16_000,
     900,
     [15_900, 15_500, 0],
   ],
-  ["a restart that a reader has blocked", "none", 19_999, 200, [19_900, 19_900, 16_000]],
-  ["that restart 4,000 pages later", "restart", 20_000, 20_000, [19_900, 19_900, 16_000]],
-])("%s: %s", (_, next, pages, left, [pass, reset, restart] = [0, 0, 0]) => {
-  expect(nextCheckpoint(pages, left, { pass, reset, restart })).toBe(next);
+  ["a blocking one that a reader has blocked", "none", 19_999, 200, [19_900, 19_900, 16_000]],
+  ["that one 4,000 pages later", "blocking", 20_000, 20_000, [19_900, 19_900, 16_000]],
+])("%s: %s", (_, next, pages, left, [background, inline, blocking] = [0, 0, 0]) => {
+  expect(nextCheckpoint(pages, left, { background, inline, blocking })).toBe(next);
 });
 
 test("two servers that write to one file at once keep its WAL within the bound", async () => {

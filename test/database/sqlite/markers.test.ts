@@ -2,8 +2,8 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, existsSync, renameSync, writeFileSync } from "node:fs";
 
 import { DatabaseError } from "../../../src/database/database.ts";
+import { connect } from "../../../src/database/sqlite/bun_driver.ts";
 import { corruptionMarker } from "../../../src/database/sqlite/markers.ts";
-import { connect } from "../../../src/database/sqlite/opening.ts";
 import { sqliteAdapter } from "../../../src/database/sqlite/sqlite_adapter.ts";
 import { databaseFixture, HOSTILE_PLANTS } from "../../support/database_fixture.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";

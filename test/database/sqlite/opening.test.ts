@@ -3,10 +3,11 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 
 import { DatabaseError } from "../../../src/database/database.ts";
+import { connect } from "../../../src/database/sqlite/bun_driver.ts";
 import { APPLICATION_ID, MIGRATIONS } from "../../../src/database/sqlite/migrations.ts";
-import { connect } from "../../../src/database/sqlite/opening.ts";
-import { addPlants, readPage } from "../../../src/database/sqlite/pages.ts";
+import { readPage } from "../../../src/database/sqlite/pages.ts";
 import { sqliteDatabase } from "../../../src/database/sqlite/sqlite_database.ts";
+import { addPlants } from "../../support/add_plants.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);

@@ -1,7 +1,7 @@
 import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
 
 import type { Database } from "../../../src/database/database.ts";
-import { connect } from "../../../src/database/sqlite/opening.ts";
+import { connect } from "../../../src/database/sqlite/bun_driver.ts";
 import { openSqliteWorker } from "../../../src/database/sqlite/sqlite_adapter.ts";
 import { sqliteDatabase } from "../../../src/database/sqlite/sqlite_database.ts";
 import { testDatabaseContract } from "../../support/database_contract.ts";

@@ -1,0 +1,60 @@
+import { DatabaseSync, type StatementSync } from "node:sqlite";
+
+import { type NewPlant, PLANT_FIELDS, plantOf, samePlant } from "../../plant/plant.ts";
+import type { AddOutcome } from "../database.ts";
+import type { Connection } from "./driver.ts";
+
+/** A connection of node:sqlite, of Node, Deno and Bun. */
+export interface NodeConnection extends Connection {
+  /** Compiles a statement that reads integers exactly. */
+  prepare(sql: string): StatementSync;
+}
+
+/** Opens a file by node:sqlite. */
+export function openNode(
+  file: string,
+  { readonly }: { readonly readonly: boolean },
+): NodeConnection {
+  const database = new DatabaseSync(file, { readOnly: readonly });
+  const statements = new Map<string, StatementSync>();
+
+  function prepare(sql: string): StatementSync {
+    const statement = database.prepare(sql);
+    // Otherwise integers past 2^53 are refused or rounded.
+    statement.setReadBigInts(true);
+    return statement;
+  }
+
+  return {
+    filename: file,
+    prepare,
+    exec: (sql) => database.exec(sql),
+    all(sql) {
+      const statement = statements.get(sql) ?? prepare(sql);
+      statements.set(sql, statement);
+      return statement.all();
+    },
+    openReader: () => openNode(file, { readonly: true }),
+    [Symbol.dispose]: () => database.close(),
+  };
+}
+
+const COLUMNS = ["id", ...PLANT_FIELDS] as const;
+
+/** Prepares adding a plant, within a transaction. */
+export function addingPlants(connection: NodeConnection): (plant: NewPlant) => AddOutcome {
+  const placeholders = COLUMNS.map(() => "?");
+  const insert = connection.prepare(
+    `INSERT INTO plants (${COLUMNS}) VALUES (${placeholders}) ON CONFLICT DO NOTHING`,
+  );
+  const select = connection.prepare("SELECT * FROM plants WHERE id = ?");
+
+  return (plant) => {
+    const { changes } = insert.run(...COLUMNS.map((column) => plant[column] ?? null));
+    if (Number(changes) === 1) return "added";
+
+    const row = select.get(plant.id) as Record<string, string | null> | undefined;
+    const stored = plantOf(plant.id, (field) => row?.[field]);
+    return samePlant(stored, plant) ? "present" : "conflict";
+  };
+}

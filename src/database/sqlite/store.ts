@@ -1,0 +1,348 @@
+import { backoffMs, pause } from "../../async/timers.ts";
+import type { NewPlant } from "../../plant/plant.ts";
+import type { AddOutcome, PlantStore } from "../database.ts";
+import { type LastCheckpoints, nextCheckpoint, NO_CHECKPOINTS } from "./checkpoint.ts";
+import { type Connection, firstRow, numberFrom, transaction } from "./driver.ts";
+import {
+  CorruptError,
+  corruptionIn,
+  isFailedSync,
+  isLocked,
+  toPlantStoreError,
+  unavailable,
+} from "./errors.ts";
+import { databaseFile } from "./files.ts";
+import { corruptionMarker, markUnsynced } from "./markers.ts";
+import { openFiles } from "./open_files.ts";
+import { closeLeavingWal } from "./wal.ts";
+
+/**
+ * A connection that may write, and that may fail once: the one store of SQLite, over either driver.
+ * Its calls block the thread until the disk responds, but not while another process holds the lock.
+ *
+ * It works, then it has failed or is closed, and never works again. What fails it for good is a
+ * failed fsync, because the page cache differs from the disk then; corruption, because nothing may
+ * write to a corrupt file; and the loss of its files or of its lock. A failed store closes its
+ * connection at once and leaves the file and its WAL as they are.
+ */
+export interface Store extends PlantStore {
+  /** Runs a statement that only reads. */
+  read<Result>(call: () => Result): Result;
+  /** Commits a call that writes, in a transaction of its own. */
+  write<Result>(call: () => Result): Promise<Result>;
+  /** Marks the file as corrupt, and fails. */
+  reportCorruption(finding: string): void;
+  /** How many checkpoints failed so far. */
+  checkpointFailures(): number;
+  /** Resolves with the cause once the store has failed. Never rejects. */
+  readonly failed: Promise<Error>;
+  /**
+   * Moves the WAL into the database, which leaves one file, and closes it.
+   *
+   * @throws {PlantStoreError} If the WAL cannot be moved: then nothing is lost, and it stays.
+   */
+  close(): void;
+}
+
+/** Options of {@linkcode storeOf}. */
+export interface StoreOptions {
+  /** Adds a plant, within a transaction. */
+  readonly addPlant: (plant: NewPlant) => AddOutcome;
+  /** How long calls other than `add` wait for the lock of another process, in milliseconds. */
+  readonly lockTimeoutMs: number;
+  /** Makes checkpoints on another thread. @default this thread makes them */
+  readonly background?: CheckpointThread | undefined;
+  /** Where to keep what the WAL holds, in bytes, for another thread to read. */
+  readonly walBytes: Float64Array;
+  /**
+   * Called when a checkpoint failed, for example without space: the WAL grows until one succeeds.
+   *
+   * @default does nothing
+   */
+  readonly onCheckpointFailed?: ((error: Error) => void) | undefined;
+}
+
+/** Another thread with a connection of its own to the file. */
+export interface CheckpointThread {
+  /** Moves pages from the WAL into the database, and syncs it. */
+  pass(): Promise<void>;
+  /** Closes the connection, without a checkpoint. Resolves after a second even if the disk hangs. */
+  close(): Promise<void>;
+  /** Resolves if the thread crashes, which fails the store. */
+  readonly failed: Promise<Error>;
+}
+
+/**
+ * How long to wait between two looks at the corruption marker, in milliseconds. Another process
+ * needs seconds to find corruption; a look before every batch takes a sixth of a lone client's
+ * time.
+ */
+const MARKER_LOOK_MS = 100;
+
+/**
+ * How long the `blocking` checkpoint waits for readers, in milliseconds: a backup in progress holds
+ * the WAL, and plants wait.
+ */
+const BLOCKING_TIMEOUT_MS = 100;
+
+/** Makes the store of a connection. */
+export function storeOf(
+  connection: Connection,
+  { addPlant, lockTimeoutMs, background, walBytes, onCheckpointFailed }: StoreOptions,
+): Store {
+  const { promise: failed, resolve: resolveFailed } = Promise.withResolvers<Error>();
+  const file = databaseFile(connection.filename);
+  const marker = corruptionMarker(connection.filename);
+  const files = openFiles(connection.filename);
+  const frameBytes = numberFrom(connection, "PRAGMA page_size") + FRAME_HEADER_BYTES;
+
+  /** Why no call may reach SQLite any more: the failure, or that the store is closed. */
+  let end: unknown;
+  let markerLookAt = 0;
+  let busyTimeoutMs: number | undefined;
+
+  /**
+   * Commits. The system calls of a commit, in their order:
+   *
+   *     pwrite64 × n      the changed pages, behind the end of the WAL
+   *     fdatasync(wal)    because of synchronous=FULL
+   *     stat × 2, pread   the look: still the files at the paths, still our lock
+   *     [200]
+   *
+   * A power loss before the end of `fdatasync` stores all of the transaction or nothing, and the
+   * client was told nothing. After it, all of it is stored.
+   *
+   * BUG: a disk that acknowledges an fsync and loses it loses plants with a 200.
+   */
+  async function commit<Result>(
+    call: () => Result,
+    timeoutMs: number,
+    plants = 1,
+  ): Promise<Result> {
+    // Not final: another process holds the lock, and nothing was written. Tried again until the
+    // timeout.
+    // Not final: a disk that is full, read-only or fails to write, or a lack of memory. SQLite has
+    // rolled back, nothing is stored, and the next commit can succeed.
+    // Final: a failed fsync, or corruption. What is stored, the next process finds out. `refuse`
+    // marks it for that process.
+    const result = await retryWhileLocked(() => run(call, 0), timeoutMs);
+
+    // On the disk by now, but perhaps in files that nobody opens again. Final, unless the file may
+    // come back: then the same plant sent again is `present`.
+    // BUG: files that are replaced after this look, and before the client has the response.
+    const loss = files.look();
+    if (loss !== undefined) {
+      const error = unavailable("storage is gone", new Error(loss.reason));
+      if (loss.isFinal) fail(error);
+      throw error;
+    }
+
+    // ======== FROM HERE A 200 IS TRUE ========
+
+    written += plants;
+    scheduled ??= setImmediate(lookAtWal);
+    return result;
+  }
+
+  /**
+   * Runs a call of SQLite.
+   *
+   * @param timeoutMs How long it may wait for a lock inside of SQLite, which blocks the thread.
+   * @throws {PlantStoreError} `storage_unavailable` for a state of the storage.
+   */
+  function run<Result>(call: () => Result, timeoutMs: number): Result {
+    if (end !== undefined) throw end;
+
+    try {
+      requireStillUnmarked();
+      setBusyTimeout(timeoutMs);
+      return call();
+    } catch (error) {
+      throw refuse(error);
+    }
+  }
+
+  /** Another process may have found the file to be corrupt. */
+  function requireStillUnmarked(): void {
+    const now = performance.now();
+    if (now < markerLookAt) return;
+
+    markerLookAt = now + MARKER_LOOK_MS;
+    const finding = marker.finding();
+    if (finding !== undefined) throw new CorruptError(finding);
+  }
+
+  function setBusyTimeout(timeoutMs: number): void {
+    if (timeoutMs === busyTimeoutMs) return;
+    connection.exec(`PRAGMA busy_timeout = ${timeoutMs}`);
+    busyTimeoutMs = timeoutMs;
+  }
+
+  /** Decides what an error of SQLite, of a check or of the other thread means. */
+  function refuse(error: unknown): unknown {
+    const translated = toPlantStoreError(error);
+    const finding = corruptionIn(error);
+    const isUnsynced = isFailedSync(error);
+
+    // The next process must know, whichever it is: a server, a command, another program's store.
+    if (finding !== undefined) marker.write(finding);
+    if (isUnsynced) markUnsynced(file);
+
+    if (finding !== undefined || isUnsynced) fail(translated);
+    return translated;
+  }
+
+  /** Ends all calls, for good. */
+  function fail(failure: unknown): void {
+    if (end !== undefined) return;
+    leave(failure);
+
+    const tell = () => resolveFailed(failure as Error);
+    if (background === undefined) tell();
+    else void background.close().then(tell, tell);
+  }
+
+  /** Closes the connection. Nothing moves out of the WAL any more, nor into it. */
+  function leave(reason: unknown): void {
+    end = reason;
+    clearImmediate(scheduled);
+    files[Symbol.dispose]();
+    closeLeavingWal(connection);
+  }
+
+  const measure = "PRAGMA wal_checkpoint(NOOP)";
+  let scheduled: NodeJS.Immediate | undefined;
+  let last = NO_CHECKPOINTS;
+  let isPassing = false;
+  let failures = 0;
+  /** How many plants were written since the last look at the WAL: with random ids a page each. */
+  let written = 0;
+  /** How many pages the WAL had at the last look. */
+  let walPages = 0;
+
+  /**
+   * Looks at the WAL once the response to a commit has left, and makes the checkpoint that is due.
+   * `wal_autocheckpoint` is off: SQLite's own checkpoint hides a failed fsync, and holds up the
+   * commit that made it due.
+   */
+  function lookAtWal(): void {
+    scheduled = undefined;
+    // SQLite allows one checkpoint at a time.
+    if (isPassing) return;
+    // Without a thread for passes only a full WAL matters, and SQLite before 3.51 has no NOOP: it
+    // makes a PASSIVE checkpoint of it.
+    if (background === undefined && written < LOOK_PLANTS) return;
+
+    try {
+      run(checkpoint, 0);
+    } catch (error) {
+      countFailure(error);
+    }
+  }
+
+  function checkpoint(): void {
+    const [, inWal, moved] = firstRow(connection, measure);
+    const pages = Number(inWal);
+    // Without the other thread this one moves all pages: none are left for a pass.
+    const left = background === undefined ? 0 : pages - Number(moved);
+
+    // The WAL began anew.
+    if (pages < walPages) last = NO_CHECKPOINTS;
+    walPages = pages;
+    walBytes[0] = pages === 0 ? 0 : WAL_HEADER_BYTES + pages * frameBytes;
+    written = 0;
+
+    const next = nextCheckpoint(pages, left, last);
+    if (next === "none") return;
+    last = { ...last, [next]: pages } satisfies LastCheckpoints;
+
+    if (next === "background") passInBackground();
+    else if (next === "inline") connection.all("PRAGMA wal_checkpoint(PASSIVE)");
+    else {
+      setBusyTimeout(BLOCKING_TIMEOUT_MS);
+      connection.all("PRAGMA wal_checkpoint(RESTART)");
+    }
+  }
+
+  function passInBackground(): void {
+    isPassing = true;
+    background
+      ?.pass()
+      // No checkpoint comes between the failure and this: a second fsync would hide the first.
+      .catch((error: unknown) => countFailure(end === undefined ? refuse(error) : error))
+      .finally(() => (isPassing = false));
+  }
+
+  /** A failed fsync has also failed the whole store by then. */
+  function countFailure(error: unknown): void {
+    failures++;
+    onCheckpointFailed?.(error as Error);
+  }
+
+  void background?.failed.then(fail);
+
+  return {
+    add(plants, { timeoutMs }) {
+      const addAll = () => transaction(connection, () => plants.map(addPlant));
+      return commit(addAll, timeoutMs, plants.length);
+    },
+    // Commits a page, as adding a plant does. SQLite leaves this version to applications, and this
+    // one has no use for it.
+    probe: () => commit(() => void connection.all("PRAGMA user_version = 0"), lockTimeoutMs),
+    read: (call) => run(call, lockTimeoutMs),
+    write: (call) => commit(call, lockTimeoutMs),
+    reportCorruption: (finding) => void refuse(new CorruptError(finding)),
+
+    checkpointFailures: () => failures,
+    failed,
+
+    close() {
+      if (end !== undefined) return;
+
+      try {
+        run(() => void connection.all("PRAGMA wal_checkpoint(TRUNCATE)"), 0);
+      } catch (error) {
+        if (end === undefined) leave(error);
+        throw error;
+      }
+
+      end = unavailable("storage is closed", new Error("the store is closed"));
+      files[Symbol.dispose]();
+      // If another process uses the database, that one moves the WAL.
+      connection[Symbol.dispose]();
+    },
+  };
+}
+
+/**
+ * Calls, and calls again while another process holds the lock. Waiting inside SQLite would block the
+ * thread, and with it every other call.
+ *
+ * @param timeoutMs Then the last error is thrown.
+ */
+export async function retryWhileLocked<Result>(
+  call: () => Result,
+  timeoutMs: number,
+): Promise<Result> {
+  const deadline = performance.now() + timeoutMs;
+
+  for (let attempt = 0; ; attempt++) {
+    try {
+      return call();
+    } catch (error) {
+      if (!isLocked(error) || performance.now() >= deadline) throw error;
+    }
+
+    await pause(backoffMs(attempt, LONGEST_PAUSE_MS));
+  }
+}
+
+/** How long to pause between two attempts, in milliseconds: SQLite itself looks every 100. */
+const LONGEST_PAUSE_MS = 25;
+
+/** From https://www.sqlite.org/fileformat2.html#the_write_ahead_log, in bytes. */
+const WAL_HEADER_BYTES = 32;
+const FRAME_HEADER_BYTES = 24;
+
+/** After how many plants a store without another thread looks at the WAL. */
+const LOOK_PLANTS = 1_000;
