@@ -32,6 +32,8 @@ export function serviceApp(config: Config, parts: AppParts) {
   const ready = () =>
     stop.aborted ? Promise.reject(new PlantStoreError("shutting_down")) : stored();
 
+  metrics.registerReady(ready);
+
   return createApp({
     plants,
     ready,

@@ -22,6 +22,14 @@ export type Metrics = ReturnType<typeof createMetrics>;
 export function createMetrics() {
   /** Few entries: paths, methods and statuses are ours. */
   const requests = new Map<string, { readonly labels: Labels; value: number }>();
+  const requestsOf = (path: string, method: string, status: number) =>
+    requests.getOrInsertComputed(`${path} ${method} ${status}`, () => ({
+      labels: { path, method, status },
+      value: 0,
+    }));
+  // From the start, like the outcomes below: an increase needs the zero before the first burst.
+  for (const status of [200, 500, 503]) requestsOf("/plants", "POST", status);
+
   const durations = new Map<string, ReturnType<typeof histogram>>();
 
   // Every outcome is there from the start: a rate needs the zero before the first conflict.
@@ -31,15 +39,11 @@ export function createMetrics() {
   const commits = histogram(BUCKETS_S);
 
   /** What other parts have registered. */
-  const registered: (() => string[])[] = [];
+  const registered: (() => string[] | Promise<string[]>)[] = [];
 
   return {
     countResponse({ path, method, status, durationMs, caller }: CompletedRequest): void {
-      const counted = METHODS.has(method) ? method : "other";
-      const labels = { path, method: counted, status };
-      const key = `${path} ${counted} ${status}`;
-      requests.getOrInsertComputed(key, () => ({ labels, value: 0 })).value++;
-
+      requestsOf(path, METHODS.has(method) ? method : "other", status).value++;
       durations.getOrInsertComputed(path, () => histogram(BUCKETS_S)).observe(durationMs / 1_000);
 
       if (caller !== undefined && status === 200 && path === "/plants") {
@@ -59,6 +63,17 @@ export function createMetrics() {
       registered.push(() => [
         gauge("plant_store_queue_plants", "Plants that are pending or in flight", size()),
       ]);
+    },
+
+    /** Adds whether a plant could be stored, which `ready` tells by rejecting or not. */
+    registerReady(ready: () => Promise<void>): void {
+      registered.push(async () => {
+        const value = await ready().then(
+          () => 1,
+          () => 0,
+        );
+        return [gauge("plant_store_ready", "Whether a plant could be stored: 1 or 0", value)];
+      });
     },
 
     /** Adds the metrics of a database. */
@@ -109,7 +124,7 @@ export function createMetrics() {
         ),
       ];
 
-      const others = registered.flatMap((read) => read());
+      const others = (await Promise.all(registered.map((read) => read()))).flat();
       return [...processMetrics(), ...ofPlants, ...ofRequests, ...others].join("\n");
     },
   };

@@ -66,6 +66,8 @@ test("another parser of Prometheus' text format reads the metrics that dashboard
       help: "Requests answered",
       data: [
         { labels: { path: "/plants", method: "POST", status: "200" }, value: 3 },
+        { labels: { path: "/plants", method: "POST", status: "500" }, value: 0 },
+        { labels: { path: "/plants", method: "POST", status: "503" }, value: 0 },
         { labels: { path: "/plants", method: "POST", status: "409" }, value: 1 },
         { labels: { path: 'a "b" \\ c', method: "GET", status: "200" }, value: 1 },
       ],
@@ -120,7 +122,20 @@ test("before the first request the outcomes and histograms are zero: a rate sees
   for (const outcome of ["added", "present", "conflict"]) {
     expect(samples).toContain(`plant_store_plants_total{outcome="${outcome}"} 0`);
   }
+  for (const status of [200, 500, 503]) {
+    const labels = `path="/plants",method="POST",status="${status}"`;
+    expect(samples).toContain(`plant_store_requests_total{${labels}} 0`);
+  }
   expect(samples.filter((sample) => !sample.endsWith(" 0"))).toEqual([]);
+});
+
+test.each([
+  ["1 while a plant could be stored", () => Promise.resolve(), 1],
+  ["0 while none could", () => Promise.reject(new Error("the disk is full")), 0],
+])("plant_store_ready is %s", async (_, ready, value) => {
+  const metrics = createMetrics();
+  metrics.registerReady(ready);
+  expect((await metrics.render()).split("\n")).toContain(`plant_store_ready ${value}`);
 });
 
 test("the process's metrics are those that cost microseconds, without the heap's spaces", async () => {
@@ -165,7 +180,9 @@ test("methods that no client has a reason to send are one series", async () => {
     metrics.countResponse({ ...ANSWERED, method, status: 405, durationMs: 1 });
 
   const text = await metrics.render();
-  const series = text.matchAll(/^plant_store_requests_total\{.*method="(\w+)".*\} (\d+)$/gm);
+  const series = text.matchAll(
+    /^plant_store_requests_total\{.*method="(\w+)",status="405"\} (\d+)$/gm,
+  );
   expect(Array.from(series, ([, method, count]) => `${method} ${count}`)).toEqual([
     "GET 1",
     "HEAD 1",
