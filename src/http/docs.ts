@@ -1,6 +1,9 @@
 import { Elysia } from "elysia";
 
+import { eventLoopTurn } from "../async/timers.ts";
+import { PlantStoreError } from "../errors.ts";
 import { openApiDocument } from "./openapi.ts";
+import { errorResponse } from "./responses.ts";
 
 /**
  * The files of Swagger UI that the page needs, as the npm package `swagger-ui-dist` names them.
@@ -222,8 +225,63 @@ function staticFile(type: string, load: () => Promise<Blob>) {
     }
 
     const all = { ...common, "content-type": type, ...(isGzip && { "content-encoding": "gzip" }) };
-    return new Response(isGzip ? gzip : content, { headers: all });
+    if (isGzip) return new Response(gzip, { headers: all });
+    if (content.size < LARGE_BYTES) return new Response(content, { headers: all });
+
+    // The first requests wait for the file together: each sees those before it being sent.
+    await eventLoopTurn();
+    if (sendingLarge >= MAX_SENDING_LARGE) return errorResponse(new PlantStoreError(...TOO_MANY));
+
+    const headers = { ...all, "content-length": String(content.size) };
+    return new Response(countedStream(content), { headers });
   };
+}
+
+/** From which size on a response costs its server much if its reader is slow, in bytes. */
+const LARGE_BYTES = 65_536;
+
+/**
+ * How many large responses without gzip may be on their way at once: what a slow reader does not take
+ * costs the event loop again and again, and the files are public. Browsers take gzip.
+ */
+const MAX_SENDING_LARGE = 8;
+
+let sendingLarge = 0;
+
+const TOO_MANY = [
+  "queue_full",
+  "too many large files are being sent; accept gzip, or try again later",
+] as const;
+
+/** A file that counts as being sent from its first byte until its last one, or until its reader is gone. */
+function countedStream(content: Blob): ReadableStream<Uint8Array> {
+  const reader = content.stream().getReader();
+  let isCounted = false;
+
+  const count = (isSending: boolean) => {
+    if (isSending === isCounted) return;
+    isCounted = isSending;
+    sendingLarge += isSending ? 1 : -1;
+  };
+
+  return new ReadableStream<Uint8Array>(
+    {
+      async pull(controller) {
+        count(true);
+        const { done, value } = await reader.read();
+        if (!done) return controller.enqueue(value);
+
+        count(false);
+        controller.close();
+      },
+      cancel(reason) {
+        count(false);
+        return reader.cancel(reason);
+      },
+    },
+    // A response that nobody reads, such as that to HEAD, does not count.
+    { highWaterMark: 0 },
+  );
 }
 
 /** Loads a file, compresses it, and makes the digest that its ETag has. */
