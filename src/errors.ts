@@ -95,7 +95,8 @@ export const ERRORS = {
 
   queue_full: {
     error: 5031,
-    situation: "the queue for storing plants or verifying JWTs is full",
+    situation:
+      "the queue for storing plants or verifying JWTs is full, or the identity provider's keys are unavailable",
     message: "too many plants are waiting; send the plant again later",
   },
   storage_unavailable: {

@@ -6,9 +6,11 @@
  */
 export { type AppOptions, createApp, type RenderMetrics } from "./http/app.ts";
 export {
+  type Accepted,
   type Authenticate,
   type Caller,
   type Lack,
+  type Refused,
   type Scope,
   SCOPES,
   type Verdict,
@@ -35,9 +37,11 @@ export { INT64_MAX, INT64_MIN, type NewPlant, type Plant, samePlant } from "./pl
 export {
   JWT_ALGORITHMS,
   type JwtAlgorithm,
+  type JwtAuthenticator,
   jwtAuthenticator,
   type JwtOptions,
 } from "./auth/jwt.ts";
+export type { ProviderKeysOptions } from "./auth/provider_keys.ts";
 export { type TokenCache, tokenCache, type TokenCacheOptions } from "./auth/token_cache.ts";
 export { type MintOptions, mintToken } from "./auth/token_format.ts";
 export type {

@@ -92,6 +92,11 @@ export function accepted(subject: string, scopes: readonly Scope[] = SCOPES): Ac
 /** One set for the verdicts on all tokens that may do everything. */
 const EVERY_SCOPE: ReadonlySet<Scope> = new Set(SCOPES);
 
+/** Whether a text is the name of a scope (RFC 6749, section 3.3). */
+export function isScopeName(text: unknown): boolean {
+  return typeof text === "string" && /^[!#-[\]-~]+$/.test(text);
+}
+
 /** The verdict on a token that is refused for this reason. */
 export function refused(reason: string): Refused {
   return { ok: false, reason };

@@ -47,9 +47,14 @@ export function mintToken({
   return { token, digest: sha256(token) };
 }
 
+/** Whether a token has our prefix, whether or not it is stored. */
+export function isOurs(token: string): boolean {
+  return token.startsWith(PREFIX);
+}
+
 /** Whether a token has our prefix but a wrong checksum. */
 export function isMistyped(token: string): boolean {
-  if (!token.startsWith(PREFIX)) return false;
+  if (!isOurs(token)) return false;
   return token.slice(-CHECK_CHARACTERS) !== checksum(token.slice(0, -CHECK_CHARACTERS));
 }
 
@@ -64,10 +69,7 @@ function spell(bytes: Uint8Array): string {
 /** The shortest token that people may choose. */
 const MIN_STATIC_CHARACTERS = 16;
 
-/**
- * The longest token, in characters: servers accept headers of 8 to 16 KiB. A longer one is refused
- * before it is hashed.
- */
+/** The longest token of ours, in characters. A longer one is refused before it is hashed. */
 export const MAX_TOKEN_LENGTH = 8_192;
 
 /**

@@ -5,6 +5,7 @@ import { repeat } from "../async/timers.ts";
 import type { Authenticate } from "../auth/authenticate.ts";
 import { jwtAuthenticator } from "../auth/jwt.ts";
 import { type TokenCache, tokenCache } from "../auth/token_cache.ts";
+import { isOurs } from "../auth/token_format.ts";
 import type { TokenStore } from "../auth/token_store.ts";
 import { toCommandError } from "../database/adapters.ts";
 import { reasonOf } from "../errors.ts";
@@ -37,30 +38,116 @@ export function loadTokens(
   return withAbort(reading, stop);
 }
 
-/** Accepts our own tokens, and the JWTs of an identity provider if one is set. */
-export function authenticator(
+/** Who may call, and what keeps that up to date until it is disposed of. */
+export interface Authentication extends Disposable {
+  readonly authenticate: Authenticate;
+}
+
+/**
+ * Accepts our own tokens, and the JWTs of an identity provider if one is set. Fetches the provider's
+ * keys in the background, now and when they are old: a wrong URL is logged before a client is
+ * refused, and no token waits for a slow provider.
+ */
+export function authentication(
   tokens: TokenCache,
-  { jwt, jwtAlgorithms, jwtScope }: Config,
+  { jwt, jwtAlgorithms, jwtScope, jwtSubjects }: Config,
   log: Logger,
-): Authenticate {
-  if (jwt === undefined) return tokens.authenticate;
+): Authentication {
+  if (jwt === undefined)
+    return { authenticate: tokens.authenticate, [Symbol.dispose]: () => undefined };
 
   const authenticateJwt = jwtAuthenticator({
     ...jwt,
     algorithms: jwtAlgorithms,
     scope: jwtScope,
+    subjects: jwtSubjects,
     fetch: fetchKeys,
-    // The message only: Bun puts the URL into the error, and its query may have a key.
-    onKeysUnavailable: (cause) =>
-      log.warning("Keys of the identity provider not read", { reason: reasonOf(cause) }),
+    ...logOfKeys(jwt.jwksUrl, log),
   });
+  void authenticateJwt.refreshKeys();
+  const refresh = repeat(REFRESH_MS, authenticateJwt.refreshKeys);
 
-  return (token) => {
-    const verdict = tokens.authenticate(token);
-    // A signed JWT has three parts (RFC 7515, section 7.1).
-    return verdict.ok || token.split(".", 4).length !== 3 ? verdict : authenticateJwt(token);
+  return {
+    authenticate(token) {
+      const verdict = tokens.authenticate(token);
+      if (verdict.ok || isOurs(token)) return verdict;
+      return MAY_BE_JWT.has(verdict.reason) ? authenticateJwt(token) : verdict;
+    },
+    [Symbol.dispose]: () => refresh[Symbol.dispose](),
   };
 }
+
+/** Why our own tokens do not have one: any other reason is about one that they have. */
+const MAY_BE_JWT: ReadonlySet<string> = new Set(["unknown", "too long"]);
+
+/** Logs when the keys of the provider cannot be had, for each reason once, and when they are back. */
+function logOfKeys(jwksUrl: URL, log: Logger) {
+  let lastReason: string | undefined;
+
+  return {
+    onKeysUnavailable(cause: unknown): void {
+      const reason = fetchFailure(cause, jwksUrl);
+      if (reason !== lastReason) log.warning("Keys of the identity provider not read", { reason });
+      lastReason = reason;
+    },
+
+    onKeysFetched(): void {
+      if (lastReason !== undefined) log.info("Keys of the identity provider read again");
+      lastReason = undefined;
+    },
+  };
+}
+
+/**
+ * Why keys could not be fetched, for the log. The query of the URL may have a key, and Bun's
+ * messages for rarer failures quote the URL and advise its caller: they are replaced by our own.
+ */
+function fetchFailure(cause: unknown, jwksUrl: URL): string {
+  if (cause instanceof Error && cause.name === "TimeoutError") return "it did not answer in time";
+
+  const code = cause instanceof Error && "code" in cause ? String(cause.code) : "";
+  const words = FETCH_FAILURES.find(([codes]) => codes.includes(code))?.[1];
+  if (words !== undefined) return `${words} (${code})`;
+
+  const text = reasonOf(cause)
+    .replace(/https?:[^\s"']*/gi, "the URL")
+    .replace(/\. For more information.*/s, "");
+  return jwksUrl.search === "" ? text : text.replaceAll(jwksUrl.search, "");
+}
+
+/** Words for the codes of Bun's errors. */
+const FETCH_FAILURES: readonly (readonly [codes: readonly string[], words: string])[] = [
+  [["ECONNREFUSED"], "nothing listens there"],
+  [["ENOTFOUND", "EAI_AGAIN"], "the name of its host cannot be resolved"],
+  [["ECONNRESET"], "it closed the connection before its response was complete"],
+  [["EPROTO"], "the TLS handshake failed: that port may not speak TLS"],
+  [["ERR_PROXY_TUNNEL"], "the proxy refused to connect to it"],
+  [["ERR_TLS_CERT_ALTNAME_INVALID"], "its certificate is for another host"],
+  [["CERT_HAS_EXPIRED"], "its certificate has expired"],
+  [
+    [
+      "DEPTH_ZERO_SELF_SIGNED_CERT",
+      "SELF_SIGNED_CERT_IN_CHAIN",
+      "UNABLE_TO_GET_ISSUER_CERT",
+      "UNABLE_TO_GET_ISSUER_CERT_LOCALLY",
+      "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
+    ],
+    "its certificate is not of a trusted CA, or lacks an intermediate one",
+  ],
+  [
+    ["ZlibError", "BrotliDecompressionError", "ZstdDecompressionError"],
+    "its response cannot be decompressed",
+  ],
+  [
+    [
+      "InvalidHTTPResponse",
+      "Malformed_HTTP_Response",
+      "InvalidContentLength",
+      "UnsupportedTransferEncoding",
+    ],
+    "its response is not valid HTTP",
+  ],
+];
 
 /**
  * Fetches the keys of the provider. Whoever changes keys on their way can sign tokens. So

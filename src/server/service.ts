@@ -153,7 +153,7 @@ async function start(config: Config, { process, parts, logging, lifetime }: Star
     atStop(0.1, (timeoutMs) => withDeadline(tracing.close(), timeoutMs, notSent));
   }
 
-  const [{ serviceApp, internalError }, { authenticator, keepFresh, loadTokens }] = await loading;
+  const [{ serviceApp, internalError }, { authentication, keepFresh, loadTokens }] = await loading;
   const tokens = await loadTokens(database.tokens, { staticTokens, database: adapter.name, stop });
   if (tokens === undefined) return;
 
@@ -175,7 +175,7 @@ async function start(config: Config, { process, parts, logging, lifetime }: Star
   metrics.registerQueue(() => commits.size());
   metrics.registerDatabase(database.metrics);
 
-  const authenticate = authenticator(tokens, config, log);
+  const { authenticate } = parts.use(authentication(tokens, config, log));
   const app = serviceApp(config, {
     plants: commits,
     probe: () => database.plants.probe(),

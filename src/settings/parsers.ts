@@ -1,3 +1,5 @@
+import { isScopeName } from "../auth/authenticate.ts";
+import { subjectFault } from "../auth/jwt.ts";
 import { staticTokenFault } from "../auth/token_format.ts";
 import type { DatabaseLocation } from "../database/adapters.ts";
 import { parsePostgresUrl } from "../database/postgres/url.ts";
@@ -22,6 +24,18 @@ export function refusal(input: Input, expected: string, text = input.text): Conf
   const separator = /^[A-Z_]+$/.test(input.name) ? "=" : " ";
 
   return new ConfigError(`Cannot use ${input.name}${separator}${typed}: ${expected}`);
+}
+
+/**
+ * A value without the white space around it.
+ *
+ * @throws {ConfigError} If there are quotes around it. The message does not quote the value: it may
+ *   be a secret.
+ */
+export function bare({ name, text }: Input): string {
+  const value = text.trim();
+  if (!/^(["'`]).*\1$/s.test(value)) return value;
+  throw new ConfigError(`Cannot use ${name}: remove the quotes around its value`);
 }
 
 /** Parses an integer in plain digits. */
@@ -50,8 +64,19 @@ export function parseChoice<const Choice extends string>(
 
 /** Parses the name of one scope (RFC 6749, section 3.3). */
 export function parseScope(input: Input): string {
-  if (/^[!#-[\]-~]+$/.test(input.text)) return input.text;
+  if (isScopeName(input.text)) return input.text;
   throw refusal(input, "expected the name of one scope");
+}
+
+/** Parses subjects of JWTs, separated by commas. */
+export function parseSubjects(input: Input): string[] {
+  const subjects = wordsOf(input.text, ",");
+  for (const subject of subjects) {
+    const fault = subjectFault(subject);
+    if (fault !== undefined) throw refusal(input, fault, subject);
+  }
+  if (subjects.length > 0) return subjects;
+  throw refusal(input, "expected at least one subject");
 }
 
 /** Parses `on` or `off`; `true` and `false` mean the same. */
@@ -77,14 +102,14 @@ export function isComplete(inputs: readonly Input[]): boolean {
 }
 
 /**
- * Parses a path, `file:PATH`, an absolute URL `file:///PATH` (RFC 8089), or `postgres://…`. A
- * secret often ends with a newline. White space around a path is ignored, as bun:sqlite does.
+ * Parses a path, `file:PATH`, an absolute URL `file:///PATH` (RFC 8089), or `postgres://…`. White
+ * space around a path is ignored, as bun:sqlite does.
  */
 export function parseDatabaseUrl(input: Input): DatabaseLocation {
   const url = input.text;
   if (/^postgres(?:ql)?:/.test(url)) {
     try {
-      return { adapter: "postgres", url: parsePostgresUrl(url.trimEnd()) };
+      return { adapter: "postgres", url: parsePostgresUrl(url) };
     } catch (error) {
       if (!(error instanceof RangeError)) throw error;
       throw refusal(input, error.message, withoutSecrets(url));
@@ -102,9 +127,13 @@ export function parseDatabaseUrl(input: Input): DatabaseLocation {
  * can sign tokens.
  */
 export function parseJwksUrl(input: Input): URL {
-  const isSafe = (url: URL) =>
-    url.protocol === "https:" || (url.protocol === "http:" && isLoopback(url));
-  return parseUrl(input, isSafe, "expected an https URL without a password");
+  const isWeb = ({ protocol }: URL) => protocol === "https:" || protocol === "http:";
+  const url = parseUrl(input, isWeb, "expected an https URL without a password");
+  if (url.protocol === "https:" || isLoopback(url)) return url;
+
+  const expected =
+    "expected https, because whoever changes keys on their way can sign tokens; http is for this machine only, such as http://localhost";
+  throw refusal(input, expected, withoutSecrets(input.text));
 }
 
 /** Whether a URL leads to this machine. */

@@ -3,8 +3,8 @@ import type { Logger } from "@logtape/logtape";
 import type { DatabaseLocation } from "../database/adapters.ts";
 import type { PostgresUrl } from "../database/postgres/url.ts";
 import { ConfigError, reasonOf } from "../errors.ts";
-import { parseDatabaseUrl, parseTokens } from "./parsers.ts";
-import type { Config, Environment, Flags } from "./settings.ts";
+import { bare, parseDatabaseUrl, parseTokens } from "./parsers.ts";
+import { type Config, type Environment, type Flags, valueOf } from "./settings.ts";
 
 /** The maximum size of a file of secrets, in bytes. */
 const MAX_BYTES = 2 ** 20;
@@ -60,10 +60,12 @@ export async function withDatabaseUrlFile(
   environment: Environment,
   { database: flag }: Flags,
 ): Promise<Environment> {
-  const { DATABASE_URL, [URL_FILE]: path, ...others } = environment;
-  if (!path) return environment;
+  const { [URL_FILE]: _, ...others } = environment;
   if (flag !== undefined) return others;
-  if (DATABASE_URL) throw new ConfigError(`Cannot use both DATABASE_URL and ${URL_FILE}`);
+  const path = valueOf(URL_FILE, environment);
+  if (path === "") return environment;
+  if (valueOf("DATABASE_URL", environment) !== "")
+    throw new ConfigError(`Cannot use both DATABASE_URL and ${URL_FILE}`);
 
   return { ...environment, DATABASE_URL: await readUrlFile(path) };
 }
@@ -82,7 +84,7 @@ export async function readPostgresUrl(path: string): Promise<PostgresUrl> {
 const URL_FILE = "DATABASE_URL_FILE";
 
 async function readUrlFile(path: string): Promise<string> {
-  const text = (await readSecretFile(URL_FILE, path)).trimEnd();
+  const text = bare({ name: `the URL in ${URL_FILE}`, text: await readSecretFile(URL_FILE, path) });
   if (text === "") throw cannotUse(URL_FILE, path, "it is empty");
   // Anything else may be a bare password: no message quotes it.
   if (!/^(?:file|postgres(?:ql)?):[^\p{Cc}]*$/u.test(text)) {

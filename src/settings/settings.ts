@@ -2,6 +2,7 @@ import { JWT_ALGORITHMS } from "../auth/jwt.ts";
 import { describeHost } from "../database/postgres/url.ts";
 import { DEFAULT_LIMITS } from "../errors.ts";
 import {
+  bare,
   type Input,
   isComplete,
   parseBaseUrl,
@@ -11,6 +12,7 @@ import {
   parseJwksUrl,
   parseOrigins,
   parseScope,
+  parseSubjects,
   parseSwitch,
   parseTimeout,
   parseTokens,
@@ -155,6 +157,14 @@ export const SETTINGS = {
     parse: (scope) => (scope.text === "" ? undefined : parseScope(scope)),
   }),
 
+  jwtSubjects: setting("Authentication", {
+    variables: { AUTH_SUBJECTS: "" },
+    meaning:
+      "the subjects of JWTs that may call, comma-separated, such as `repo:garden/*`; without it any",
+    parse: (subjects) => (subjects.text === "" ? undefined : parseSubjects(subjects)),
+    log: (subjects) => subjects?.length,
+  }),
+
   jwtAlgorithms: setting("Authentication", {
     variables: { AUTH_ALGORITHMS: "" },
     meaning: "the accepted signatures of JWTs, such as `ES256,EdDSA`; without it all that are safe",
@@ -250,8 +260,9 @@ export type Environment = Readonly<Record<string, string | undefined>>;
 export type Flags = Readonly<Record<string, unknown>>;
 
 /**
- * Parses the configuration. An empty variable counts as unset, like a line `PORT=` in a file. An
- * empty flag is refused, because a shell makes one from an unset variable.
+ * Parses the configuration. White space around a value is removed, and quotes around one are
+ * refused: Docker's `--env-file` keeps both. An empty variable counts as unset, like a line `PORT=`
+ * in a file. An empty flag is refused, because a shell makes one from an unset variable.
  *
  * @throws {ConfigError} If a value cannot be used; the message names the variable or the flag, and
  *   no secret.
@@ -263,20 +274,26 @@ export type Flags = Readonly<Record<string, unknown>>;
  */
 export function parseConfig(environment: Environment, flags: Flags = {}): Config {
   const values = Object.entries(SETTINGS).map(([name, { flag, variables, parse }]) => {
-    const typed = flag === undefined ? undefined : flags[name];
-    if (typed === "") {
+    const flagged = flag === undefined ? undefined : flags[name];
+    const typed = typeof flagged === "string" ? bare({ name: `--${name}`, text: flagged }) : "";
+    if (typed === "" && flagged !== undefined) {
       const expected = "expected a value, or no flag for the default";
       throw refusal({ name: `--${name}`, text: "" }, expected);
     }
 
     const inputs = Object.entries(variables).map(([variable, preset]): Input => {
-      if (typeof typed === "string") return { name: `--${name}`, text: typed };
-      return { name: variable, text: environment[variable] || preset };
+      if (typed !== "") return { name: `--${name}`, text: typed };
+      return { name: variable, text: valueOf(variable, environment) || preset };
     });
     return [name, parse(...inputs)];
   });
 
   return Object.fromEntries(values) as Config;
+}
+
+/** The bare value of a variable; empty if it is not set. */
+export function valueOf(variable: string, environment: Environment): string {
+  return bare({ name: variable, text: environment[variable] ?? "" });
 }
 
 /**

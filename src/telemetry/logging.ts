@@ -104,9 +104,9 @@ export function startLogging({ level, format, colors, output }: LoggingOptions) 
   };
 }
 
-/** What a flood is counted by. */
+/** What a flood is counted by. Behind a colon, a reason quotes what may differ each time. */
 function kindOf(level: string, message: string, reason: unknown): string {
-  return `${level} ${message} ${String(reason)}`;
+  return `${level} ${message} ${String(reason).split(": ", 1)[0]}`;
 }
 
 function lostRecord(lost: number): LogRecord {

@@ -21,11 +21,11 @@ export function createObserver(
 ): Observer & { onCommit(commit: Commit): void } {
   return {
     onError({ code, cause, reason = "none" }, { requestId, clientAddress }) {
-      const line = LINES[code];
+      const line = code === "queue_full" && reason !== "none" ? UNCHECKED_CREDENTIALS : LINES[code];
       if (line === undefined) return;
 
       const { level, message } = line;
-      const isRefusal = line === REFUSED_CREDENTIALS;
+      const isRefusal = line === REFUSED_CREDENTIALS || line === UNCHECKED_CREDENTIALS;
       if (suppresses(level, message, isRefusal ? reason : undefined)) return;
 
       // A function, because a log of errors only leaves the line out, and looking up the client
@@ -64,6 +64,9 @@ export function createObserver(
 }
 
 const REFUSED_CREDENTIALS = { level: "warning", message: "Refused credentials" } as const;
+
+/** The client gets 503 and not 401: it should try again with the same token. */
+const UNCHECKED_CREDENTIALS = { level: "warning", message: "Credentials not checked" } as const;
 
 /** Other errors are the client's: they are not logged, because their cause may quote a body. */
 const LINES: Partial<

@@ -106,13 +106,31 @@ test.each<[string, readonly (Step | readonly Step[])[]]>([
     ],
   ],
   [
-    "a key published just after a fetch is accepted 10 seconds later",
+    "a key published just after a fetch is accepted at once",
+    [asks("a", true), publishes("ab"), asks("b", true), requests(2)],
+  ],
+  [
+    "a key that the provider did not have is asked for again 10 seconds later",
     [
-      asks("a", true),
-      publishes("ab"),
-      asks("b", "unknown key"),
-      passes(10 * SECONDS),
-      asks("b", true),
+      [asks("a", true), asks("b", "unknown key"), publishes("ab"), asks("b", "unknown key")],
+      [passes(10 * SECONDS - 1), asks("b", "unknown key"), requests(2)],
+      [passes(1), asks("b", true), requests(3)],
+    ],
+  ],
+  [
+    "keys that were never asked for bring five fetches within 10 seconds, and then 503 until the next",
+    [
+      [asks("a", true), asks("b", "unknown key"), asks("c", "unknown key")],
+      [asks("d", "unknown key"), asks("e", "unknown key"), asks("f", "unknown key"), requests(6)],
+      [publishes("ag"), asks("g", "503: keys unavailable"), asks("b", "unknown key"), requests(6)],
+      [asks("a2", true), passes(10 * SECONDS), asks("g", true), requests(7)],
+    ],
+  ],
+  [
+    "strangers' keys that are known not to exist do not keep a new one out",
+    [
+      [asks("a", true), asks("b", "unknown key"), publishes("ac"), asks("b", "unknown key")],
+      [asks("c", true), requests(3)],
     ],
   ],
   [
@@ -137,7 +155,8 @@ test.each<[string, readonly (Step | readonly Step[])[]]>([
     "a remembered token is accepted for 5 minutes, and once more while its withdrawn key is found out",
     [
       [asks("a", true), publishes("b"), passes(5 * MINUTES - 1), remembers("a"), requests(1)],
-      [passes(1), revalidates("a"), asks("b", true), asks("a", "unknown key"), requests(2)],
+      [passes(1), revalidates("a"), asks("b", true), requests(2)],
+      [asks("a", "unknown key"), asks("a", "unknown key"), requests(3)],
     ],
   ],
   [
@@ -154,12 +173,18 @@ test.each<[string, readonly (Step | readonly Step[])[]]>([
       // Known to be away: nothing waits for the next fetch.
       [passes(10 * SECONDS), remembers("a")],
       [passes(23 * HOURS - 10 * SECONDS - 1), asks("a3", true), asks("a", true), remembers("a")],
-      [passes(1), asks("a", "keys unavailable"), comesBack, passes(10 * SECONDS), asks("a", true)],
+      [
+        passes(1),
+        asks("a", "503: keys unavailable"),
+        comesBack,
+        passes(10 * SECONDS),
+        asks("a", true),
+      ],
     ],
   ],
   [
-    "tokens are refused while nothing listens at the start",
-    [leaves, asks("a", "keys unavailable"), comesBack, passes(10 * SECONDS), asks("a", true)],
+    "tokens get 503 while nothing listens at the start",
+    [leaves, asks("a", "503: keys unavailable"), comesBack, passes(10 * SECONDS), asks("a", true)],
   ],
 ])("%s", async (_, steps) => {
   await using idp = await world();
@@ -282,17 +307,17 @@ for (const [fails, failure, { slow = false } = {}] of FAILURES) {
   const timeout = slow ? { timeoutMs: 400 } : {};
 
   testOf(
-    `when the provider ${fails} at the start, tokens are refused until it recovers, and it is asked every 10 seconds`,
+    `when the provider ${fails} at the start, tokens get 503 until it recovers, and it is asked every 10 seconds`,
     async () => {
       await using idp = await identityProvider(timeout);
       const token = await signed(idp.key, CLAIMS);
       idp.provider.responses(failure);
       const verdicts = await Promise.all([idp.check(token), idp.check(token)]);
-      expect(verdicts).toEqual(["keys unavailable", "keys unavailable"]);
+      expect(verdicts).toEqual(["503: keys unavailable", "503: keys unavailable"]);
 
       idp.provider.publish(idp.key);
       idp.advance(10 * SECONDS - 1);
-      expect(await idp.check(token)).toBe("keys unavailable");
+      expect(await idp.check(token)).toBe("503: keys unavailable");
       expect([idp.provider.requests(), idp.causes]).toEqual([1, [expect.any(Error)]]);
 
       idp.advance(1);
@@ -301,7 +326,7 @@ for (const [fails, failure, { slow = false } = {}] of FAILURES) {
   );
 
   testOf(
-    `when the provider ${fails} later, cached keys stay in use and new ones are refused until it recovers`,
+    `when the provider ${fails} later, cached keys stay in use and tokens of new ones get 503 until it recovers`,
     async () => {
       await using idp = await identityProvider(timeout);
       const next = await signingKey();
@@ -311,7 +336,7 @@ for (const [fails, failure, { slow = false } = {}] of FAILURES) {
       idp.provider.responses(failure);
       idp.advance(15 * MINUTES);
       expect(await idp.check(token)).toBe(true);
-      expect(await idp.verdict(signed(next, CLAIMS))).toBe("keys unavailable");
+      expect(await idp.verdict(signed(next, CLAIMS))).toBe("503: keys unavailable");
       expect([idp.provider.requests(), idp.causes.length]).toEqual([2, 1]);
 
       idp.provider.publish(next);
@@ -326,7 +351,7 @@ test("a redirect is not followed, wherever it leads", async () => {
   await using idp = await identityProvider();
   await using elsewhere = jwksServer(idp.key);
   idp.provider.responses(() => Response.redirect(elsewhere.url.href));
-  expect(await idp.verdict(signed(idp.key, CLAIMS))).toBe("keys unavailable");
+  expect(await idp.verdict(signed(idp.key, CLAIMS))).toBe("503: keys unavailable");
   expect(elsewhere.requests()).toBe(0);
 });
 
@@ -354,13 +379,17 @@ test("a hundred keys with their certificates are read, even from chunks that spl
   expect(await idp.verdict(signed(key, CLAIMS))).toBe(true);
 });
 
+/** It says more than "unknown": the provider has published the key. */
+const UNFIT = "the key is published for another use or algorithm";
+
 test.each<[string, (idp: IdentityProvider) => Promise<JWK>, string]>([
-  ["of an unknown type", changed({ kty: "XYZ" }), "unknown key"],
-  ["without a type", async ({ key }) => ({ kid: key.kid }) as JWK, "unknown key"],
-  ["of another curve", changed({ crv: "P-384" }), "unknown key"],
-  ["for encryption", changed({ use: "enc" }), "unknown key"],
-  ["for another algorithm", changed({ alg: "ES384" }), "unknown key"],
-  ["that must not verify", changed({ key_ops: ["sign"] }), "unknown key"],
+  ["of an unknown type", changed({ kty: "XYZ" }), UNFIT],
+  ["without a type", async ({ key }) => ({ kid: key.kid }) as JWK, UNFIT],
+  ["of another curve", changed({ crv: "P-384" }), UNFIT],
+  ["for SPIFFE alone", changed({ use: "jwt-svid" }), UNFIT],
+  ["for encryption", changed({ use: "enc" }), UNFIT],
+  ["for another algorithm", changed({ alg: "ES384" }), UNFIT],
+  ["that must not verify", changed({ key_ops: ["sign"] }), UNFIT],
   ["without its coordinates", changed({ x: undefined, y: undefined }), "unusable key"],
   ["with coordinates that are not text", changed({ x: 1, y: [] }), "unusable key"],
   ["with a point off the curve", changed({ x: "A".repeat(43), y: "A".repeat(43) }), "unusable key"],
@@ -371,6 +400,7 @@ test.each<[string, (idp: IdentityProvider) => Promise<JWK>, string]>([
     await using idp = await identityProvider();
     const good = await signingKey();
     const token = await signed(idp.key, CLAIMS);
+    const strange = await signed(await signingKey(), CLAIMS);
 
     idp.provider.publish(idp.key, good);
     expect(await idp.check(token)).toBe(true);
@@ -379,10 +409,11 @@ test.each<[string, (idp: IdentityProvider) => Promise<JWK>, string]>([
     idp.advance(5 * MINUTES);
     expect(idp.check(token)).toBe(true);
     // It joins the fetch in the background.
-    expect(await idp.verdict(signed(await signingKey(), CLAIMS))).toBe("unknown key");
+    expect(await idp.check(strange)).toBe("unknown key");
     expect(await idp.check(token)).toBe(reason);
     expect(await idp.verdict(signed(good, CLAIMS))).toBe(true);
-    expect(idp.provider.requests()).toBe(2);
+    // A key that does not fit any more is asked for once more.
+    expect(idp.provider.requests()).toBe(reason === UNFIT ? 3 : 2);
   },
 );
 
@@ -404,4 +435,120 @@ test("an RSA key of fewer than 2,048 bits is not used", async () => {
   });
 
   expect(await idp.check(unsigned({ alg: "RS256", kid: "short" }))).toBe("unusable key");
+});
+
+// Forms of published keys
+
+test.each<[string, alg: string, jwk: Readonly<Record<string, unknown>>]>([
+  ["with the operations of both halves", "ES256", { key_ops: ["sign", "verify"] }],
+  ["whose algorithm is called Ed25519, for EdDSA", "EdDSA", { alg: "Ed25519" }],
+  ["whose algorithm is called EdDSA, for Ed25519", "Ed25519", { alg: "EdDSA" }],
+])("a published key %s verifies tokens", async (_, alg, changes) => {
+  await using idp = await identityProvider();
+  const key = await signingKey(alg);
+  idp.provider.publish({ ...key.jwk, ...changes });
+  expect(await idp.verdict(signed(key, CLAIMS))).toBe(true);
+});
+
+test("a published Ed448 key is not unknown, and verifies nothing", async () => {
+  await using idp = await identityProvider();
+  idp.provider.publish({ kty: "OKP", crv: "Ed448", kid: "k", x: "A".repeat(76), alg: "EdDSA" });
+  expect(await idp.check(unsigned({ alg: "EdDSA", kid: "k" }))).toBe(UNFIT);
+});
+
+test("members of `keys` that are no keys invalidate no others", async () => {
+  await using idp = await identityProvider();
+  const keys = [null, "key", 1, [], {}, { kid: 1 }, idp.key.jwk];
+  idp.provider.responses(() => Response.json({ keys }));
+  expect(await idp.verdict(signed(idp.key, CLAIMS))).toBe(true);
+});
+
+test("a token without `kid` is tried with four keys that fit, and with no more", async () => {
+  await using idp = await identityProvider();
+  const keys = await Promise.all(Array.from({ length: 5 }, () => signingKey()));
+  const jwks = keys.map(({ jwk }): JWK => ({ ...jwk, kid: undefined as never }));
+  const verdicts = (own: readonly SigningKey[]) =>
+    Promise.all(own.map((key) => idp.verdict(signed(key, CLAIMS, { kid: undefined }))));
+
+  idp.provider.publish(...jwks.slice(0, 4));
+  expect(await verdicts(keys)).toEqual([true, true, true, true, "bad signature"]);
+  expect(await idp.check(unsigned({ alg: "ES256" }))).toBe("bad signature");
+
+  idp.provider.publish(...jwks);
+  idp.advance(10 * MINUTES);
+  expect(await verdicts(keys)).toEqual([true, true, true, true, "ambiguous key"]);
+});
+
+// The reason for the log
+
+test.each<[string, CannedResponse, string]>([
+  [
+    "the discovery document",
+    () =>
+      Response.json({
+        issuer: "https://id.example.com/",
+        jwks_uri: "https://id.example.com/keys?key=secret",
+      }),
+    "The JWKS URL answered the discovery document: use its jwks_uri, https://id.example.com/keys",
+  ],
+  [
+    "a discovery document without a usable URL",
+    () => Response.json({ jwks_uri: "\u001b[31m" }),
+    "The JWKS URL answered the discovery document: use its jwks_uri",
+  ],
+  ["a page", () => new Response("<!doctype html>"), "The JWKS URL did not answer JSON"],
+  ["an object", () => Response.json({}), "The JWKS URL did not answer a JWK Set"],
+  [
+    "a set of no keys",
+    () => Response.json({ keys: [null] }),
+    "The JWK Set has no key that is an object",
+  ],
+])("if the JWKS URL answers %s, the reason says so", async (_, response, message) => {
+  await using idp = await identityProvider();
+  idp.provider.responses(response);
+  expect(await idp.verdict(signed(idp.key, CLAIMS))).toBe("503: keys unavailable");
+  expect(idp.causes).toEqual([new Error(message)]);
+});
+
+// Keys without tokens
+
+test("refreshKeys() fetches keys when they are due, tells of each failure and of each success, and never rejects", async () => {
+  let fetched = 0;
+  await using idp = await identityProvider({ onKeysFetched: () => void fetched++ });
+  const counts = () => [idp.provider.requests(), fetched, idp.causes.length];
+  const refresh = () => idp.authenticate.refreshKeys();
+
+  await Promise.all([refresh(), refresh()]);
+  expect(counts()).toEqual([1, 1, 0]);
+  // No token waits for keys.
+  expect(await idp.verdict(signed(idp.key, CLAIMS))).toBe(true);
+
+  idp.advance(5 * MINUTES - 1);
+  await refresh();
+  expect(counts()).toEqual([1, 1, 0]);
+
+  idp.provider.responses(() => new Response(null, { status: 500 }));
+  idp.advance(1);
+  await refresh();
+  await refresh();
+  expect(counts()).toEqual([2, 1, 1]);
+
+  idp.provider.publish(idp.key);
+  idp.advance(10 * SECONDS);
+  await refresh();
+  expect(counts()).toEqual([3, 2, 1]);
+});
+
+test("a hung provider lets no token wait if keys are refreshed by a timer", async () => {
+  await using idp = await identityProvider({ timeoutMs: 400 });
+  const token = await signed(idp.key, CLAIMS);
+  expect(await idp.check(token)).toBe(true);
+
+  const { release } = idp.provider.hold();
+  idp.advance(5 * MINUTES);
+  await idp.authenticate.refreshKeys();
+  release();
+  idp.advance(5 * MINUTES);
+  // A verdict, and not a promise of one.
+  expect(idp.check(token)).toBe(true);
 });

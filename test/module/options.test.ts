@@ -108,6 +108,30 @@ test.each([[["HS256"]], [["ES256", "none"]], [[]], ["ES256"]])(
   },
 );
 
+test.each<[keyof JwtOptions, unknown, string]>([
+  ["scope", "two scopes", "`scope` must be the name of one scope"],
+  ["scope", "", "`scope` must be the name of one scope"],
+  ["scope", 'a"b', "`scope` must be the name of one scope"],
+  ["subjects", [], "`subjects`: none is listed"],
+  ["subjects", "gardener", "`subjects`: no list"],
+  ["subjects", [""], "`subjects`: a subject is missing"],
+  ["subjects", ["gardener", undefined], "`subjects`: a subject is missing"],
+  ["subjects", ["*"], "`subjects`: `*` must be the last character, after a `:`, `/` or `|`"],
+  [
+    "subjects",
+    ["repo:garden*"],
+    "`subjects`: `*` must be the last character, after a `:`, `/` or `|`",
+  ],
+  [
+    "subjects",
+    ["repo:*:main"],
+    "`subjects`: `*` must be the last character, after a `:`, `/` or `|`",
+  ],
+  ["subjects", ["repo:**"], "`subjects`: `*` must be the last character, after a `:`, `/` or `|`"],
+])("jwtAuthenticator() refuses %s %j", (name, value, says) => {
+  expect(() => jwt({ [name]: value })).toThrow(new TypeError(`Cannot accept JWTs: ${says}`));
+});
+
 test.each([
   ["https://app.example.org"],
   [["*"]],

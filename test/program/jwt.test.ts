@@ -1,9 +1,11 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
 
+import { mintToken } from "../../src/auth/token_format.ts";
 import { post } from "../support/client.ts";
 import { AUDIENCE, ISSUER, jwksServer, signed, signingKey } from "../support/jwks.ts";
 import { ROOT, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { readError } from "../support/responses.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -59,12 +61,24 @@ test("the program accepts an identity provider's JWTs beside its own tokens, and
     expect(await statusOf(server.url, await signed(key, claims))).toBe(200);
     expect(await statusOf(server.url, await signed(key, { ...claims, aud: "another" }))).toBe(401);
     await server.stderr.until(/wrong audience/);
-    const tokens = [own, "a.".repeat(100), "a.b", "a.b.c", "a".repeat(8_193)];
+    const groups = Array.from({ length: 200 }, () => crypto.randomUUID());
+    expect(await statusOf(server.url, await signed(key, { ...claims, groups }))).toBe(200);
+
+    const { token: minted } = mintToken();
+    const encrypted = `${btoa('{"alg":"dir","enc":"A256GCM"}').replaceAll("=", "")}..AAAA.BBBB.CCCC`;
+    const tokens = [own, minted, "a.b", encrypted, "a.b.c", "a".repeat(14_337)];
     for (const token of tokens) expect(await statusOf(server.url, token)).toBe(401);
     await server.stderr.until(/too long/);
-    const reasons = server.stderr.text().matchAll(/"reason":"([^"]+)"/g);
-    const expected = ["wrong audience", "unknown", "unknown", "unknown", "malformed", "too long"];
-    expect(Array.from(reasons, ([, reason]) => reason)).toEqual(expected);
+    const reasons = server.stderr.text().matchAll(/"reason":"((?:[^"\\]|\\.)+)"/g);
+    expect(Array.from(reasons, ([, reason]) => reason)).toEqual([
+      String.raw`wrong audience: expected \"plant-store\", came \"another\"`,
+      "not a signed JWT",
+      "unknown",
+      "not a signed JWT",
+      "an encrypted JWT, not a signed one",
+      "malformed",
+      "too long",
+    ]);
     expect(server.stderr.text()).not.toContain("plant_");
   }
 
@@ -73,18 +87,103 @@ test("the program accepts an identity provider's JWTs beside its own tokens, and
     expect(await statusOf(server.url, token)).toBe(200);
 });
 
-test("no query of AUTH_JWKS_URL gets into the log, even if the keys cannot be read", async () => {
-  const key = await signingKey();
-  const env = jwtSettings("http://127.0.0.1:9/jwks?key=query-secret");
-  await using server = await startServer({ env });
-  expect(await statusOf(server.url, await signed(key, goodClaims()))).toBe(401);
+const OK = "HTTP/1.1 200 OK\r\n";
 
-  const [line] = await server.stderr.until(/.*Keys of the identity provider not read.*\n/);
-  expect(JSON.parse(line)).toMatchObject({
-    level: "WARN",
-    reason: expect.stringContaining("Unable to connect"),
+/** What a broken provider answers, and why its keys cannot be read. */
+const BROKEN: readonly (readonly [response: string, says: string])[] = [
+  [
+    `${OK}content-encoding: gzip\r\ncontent-length: 5\r\n\r\nhello`,
+    "its response cannot be decompressed (ZlibError)",
+  ],
+  [
+    `${OK}content-encoding: br\r\ncontent-length: 5\r\n\r\nhello`,
+    "its response cannot be decompressed (BrotliDecompressionError)",
+  ],
+  [
+    `${OK}transfer-encoding: chunked\r\n\r\nZZ\r\nhello\r\n0\r\n\r\n`,
+    "its response is not valid HTTP (InvalidHTTPResponse)",
+  ],
+  [`${OK}content-length: x\r\n\r\n{}`, "its response is not valid HTTP (InvalidContentLength)"],
+  [
+    `${OK}transfer-encoding: foo\r\n\r\n{}`,
+    "its response is not valid HTTP (UnsupportedTransferEncoding)",
+  ],
+  [
+    `${OK}content-length: 9\r\n\r\n{}`,
+    "it closed the connection before its response was complete (ECONNRESET)",
+  ],
+];
+
+test.each<readonly [response: string | undefined, says: string]>([
+  ...BROKEN,
+  [undefined, "nothing listens there (ECONNREFUSED)"],
+])(
+  "no query of AUTH_JWKS_URL gets into the log, and the reason is in our words: %j",
+  async (response, says) => {
+    const provider =
+      response === undefined
+        ? { port: 9, stop() {} }
+        : Bun.listen({
+            hostname: "127.0.0.1",
+            port: 0,
+            socket: { data: (socket) => void socket.end(response) },
+          });
+    const env = jwtSettings(`http://127.0.0.1:${provider.port}/jwks?key=query-secret`);
+    await using server = await startServer({ env });
+
+    // Before a token comes.
+    const [line] = await server.stderr.until(/.*Keys of the identity provider not read.*\n/);
+    expect(JSON.parse(line)).toMatchObject({ level: "WARN", reason: says });
+    expect(server.stderr.text()).not.toMatch(/query-secret|verbose/);
+    provider.stop();
+  },
+);
+
+test("while keys cannot be had a good token gets 503 with Retry-After, and later 200; both are logged", async () => {
+  const key = await signingKey();
+  await using provider = jwksServer(key);
+  await provider.leave();
+  await using server = await startServer({ env: jwtSettings(provider.url.href) });
+  const token = await signed(key, goodClaims());
+
+  const response = await post(server.url, undefined, { token });
+  expect(response.headers.get("retry-after")).toBe("1");
+  expect(await readError(response)).toEqual({
+    status: 503,
+    error: 5031,
+    message: "the identity provider's keys are unavailable; send the plant again later",
   });
-  expect(server.stderr.text()).not.toContain("query-secret");
+  await server.stderr.until(/Credentials not checked.*keys unavailable/);
+
+  provider.comeBack();
+  // No token brings them back.
+  await server.stderr.until(/Keys of the identity provider read again/);
+  expect(await statusOf(server.url, token)).toBe(200);
+  expect(server.stderr.text().match(/provider not read/g)).toHaveLength(1);
+});
+
+test("with AUTH_SUBJECTS other subjects get 403, and the access log says whose token came", async () => {
+  const key = await signingKey();
+  await using provider = jwksServer(key);
+  const env = {
+    ...jwtSettings(provider.url.href),
+    AUTH_SUBJECTS: "gardener, repo:garden/*",
+    ACCESS_LOG: "on",
+  };
+  await using server = await startServer({ env });
+  const statuses: number[] = [];
+  for (const sub of ["gardener", "repo:garden/plants", "stranger"])
+    statuses.push(await statusOf(server.url, await signed(key, { ...goodClaims(), sub })));
+  expect(statuses).toEqual([200, 200, 403]);
+
+  await server.stderr.until(/"stranger"/);
+  expect(server.stderr.text()).toContain('"reason":"the token does not have a listed subject"');
+  const callers = server.stderr.text().matchAll(/"subject":"([^"]+)","issuer":"([^"]+)"/g);
+  expect(Array.from(callers, ([, ...caller]) => caller)).toEqual([
+    ["gardener", ISSUER],
+    ["repo:garden/plants", ISSUER],
+    ["stranger", ISSUER],
+  ]);
 });
 
 test("keys of a provider on this machine pass no proxy, and those of any other do", async () => {
@@ -101,9 +200,11 @@ test("keys of a provider on this machine pass no proxy, and those of any other d
     ["https://id.example.com/jwks", 1],
   ] as const) {
     await using server = await startServer({ env: { ...jwtSettings(url), ...proxies } });
-    expect(await statusOf(server.url, await signed(forged, goodClaims()))).toBe(401);
+    expect(await statusOf(server.url, await signed(forged, goodClaims()))).toBe(
+      requests === 0 ? 401 : 503,
+    );
     expect(await statusOf(server.url, await signed(key, goodClaims()))).toBe(
-      requests === 0 ? 200 : 401,
+      requests === 0 ? 200 : 503,
     );
     expect(proxy.requests()).toBe(requests);
   }
@@ -121,12 +222,12 @@ test("the certificate of a provider is checked, whatever NODE_TLS_REJECT_UNAUTHO
   const settings = jwtSettings(`https://localhost:${provider.port}/jwks`);
 
   for (const [env, status] of [
-    [{ NODE_TLS_REJECT_UNAUTHORIZED: "0" }, 401],
+    [{ NODE_TLS_REJECT_UNAUTHORIZED: "0" }, 503],
     [{ NODE_EXTRA_CA_CERTS: file("localhost.crt") }, 200],
   ] as const) {
     await using server = await startServer({ env: { ...settings, ...env } });
     expect(await statusOf(server.url, await signed(key, goodClaims()))).toBe(status);
-    if (status === 401)
+    if (status === 503)
       await server.stderr.until(/Keys of the identity provider not read.*certificate/);
   }
 });

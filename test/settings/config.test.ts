@@ -27,12 +27,75 @@ test("parseConfig() without settings returns the defaults of the README", () => 
     value === undefined ? name : [],
   );
   expect(unset.toSorted().join(" ")).toBe(
-    "authTokensFile databaseUrlFile jwt jwtAlgorithms jwtScope logFormat tls tracing",
+    "authTokensFile databaseUrlFile jwt jwtAlgorithms jwtScope jwtSubjects logFormat tls tracing",
   );
 });
 
 test("parseConfig() treats an empty value as not set", () => {
   expect(parseConfig({ PORT: "", DATABASE_URL: "", DOCS: "" })).toEqual(parseConfig({}));
+});
+
+/** Each variable with a value that can be used. */
+const USABLE: Readonly<Record<string, string>> = {
+  HOST: "127.0.0.2",
+  PORT: "1",
+  CORS_ORIGINS: "https://app.example.org",
+  TRUST_PROXY: "Forwarded",
+  DOCS: "off",
+  DATABASE_URL: "file:garden.db",
+  DATABASE_URL_FILE: "url",
+  AUTH_TOKENS: "secret-0123456789",
+  AUTH_TOKENS_FILE: "tokens",
+  AUTH_JWKS_URL: "https://id.example.org/jwks",
+  AUTH_ISSUER: "https://id.example.org/",
+  AUTH_AUDIENCE: "plant-store",
+  AUTH_SCOPE: "plants:write",
+  AUTH_SUBJECTS: "gardener,repo:garden/*",
+  AUTH_ALGORITHMS: "ES256",
+  NODE_ENV: "production",
+  MAX_BODY_BYTES: "1",
+  QUEUE_LIMIT: "1",
+  REQUEST_TIMEOUT_MS: "1",
+  SHUTDOWN_TIMEOUT_MS: "1",
+  TLS_CERT_FILE: "cert.pem",
+  TLS_KEY_FILE: "key.pem",
+  LOG_LEVEL: "debug",
+  LOG_FORMAT: "json",
+  ACCESS_LOG: "on",
+  OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:4318",
+  OTEL_SERVICE_NAME: "garden",
+};
+
+test("parseConfig() takes white space off around every value, and refuses quotes without repeating it", () => {
+  const variables = Object.values<{ readonly variables: object }>(SETTINGS).flatMap((setting) =>
+    Object.keys(setting.variables),
+  );
+  const config = parseConfig(USABLE);
+  for (const variable of variables) {
+    const value = USABLE[variable] ?? "";
+    expect([variable, value === ""]).toEqual([variable, false]);
+
+    for (const spaced of [` ${value}`, `${value}\r`, `\t${value}\n`, `\u00a0${value}\u2028`])
+      expect(parseConfig({ ...USABLE, [variable]: spaced })).toEqual(config);
+    for (const quoted of [`"${value}"`, `'${value}'`, ` "${value}"\n`, `\`${value}\``]) {
+      expect(() => parseConfig({ ...USABLE, [variable]: quoted })).toThrow(
+        new ConfigError(`Cannot use ${variable}: remove the quotes around its value`),
+      );
+    }
+  }
+
+  expect(parseConfig({ PORT: " ", NODE_ENV: "\n" })).toEqual(parseConfig({}));
+  expect(parseConfig({}, { port: " 7 " }).port).toBe(7);
+  expect(() => parseConfig({}, { host: "'::1'" })).toThrow(
+    "Cannot use --host: remove the quotes around its value",
+  );
+  expect(() => parseConfig({}, { host: " " })).toThrow("expected a value, or no flag");
+});
+
+test("parseConfig() keeps quotes and spaces that are not around a value", () => {
+  const path = `a "b" c's.db`;
+  expect(parseConfig({ DATABASE_URL: path }).database).toEqual({ adapter: "sqlite", path });
+  expect(parseConfig({ ...USABLE, AUTH_AUDIENCE: `"` }).jwt?.audience).toBe(`"`);
 });
 
 test("parseConfig() prefers a flag to its variable, and names what was typed", () => {
@@ -96,7 +159,7 @@ const NO_BASE_URL = "expected an http or https URL without a password, a query a
 /** Values of a variable, and what is said of each. */
 const refused: [values: string[], variable: string, says: string][] = [
   ...INTEGERS.flatMap((name): typeof refused => [
-    [["x", "-1", "1.5", "1e3", " 1", "0x10"], name, "expected an integer from"],
+    [["x", "-1", "1.5", "1e3", "0x10"], name, "expected an integer from"],
     [["99999999999999999999"], name, "expected"],
   ]),
   [["65536"], "PORT", "Cannot use PORT=65536: expected 0 to 65535"],
@@ -121,10 +184,12 @@ const refused: [values: string[], variable: string, says: string][] = [
   [["no"], "DOCS", "Cannot use DOCS=no: expected on or off"],
   [["https://id.example.com/"], "AUTH_ISSUER", "without AUTH_JWKS_URL and AUTH_AUDIENCE"],
   [["https://id.example.com/jwks"], "AUTH_JWKS_URL", "without AUTH_ISSUER and AUTH_AUDIENCE"],
-  [["plants:write plants:read", " "], "AUTH_SCOPE", "expected the name of one scope"],
+  [["plants:write plants:read"], "AUTH_SCOPE", "expected the name of one scope"],
   [["HS256"], "AUTH_ALGORITHMS", "Cannot use AUTH_ALGORITHMS=HS256: expected RS256, RS384"],
   [["ES256,none"], "AUTH_ALGORITHMS", "Cannot use AUTH_ALGORITHMS=none: expected RS256, RS384"],
   [["ES256,"], "AUTH_ALGORITHMS", 'Cannot use AUTH_ALGORITHMS="": expected RS256, RS384'],
+  [["*", "garden*", "repo:*:main"], "AUTH_SUBJECTS", "`*` must be the last character, after a"],
+  [[","], "AUTH_SUBJECTS", "expected at least one subject"],
   [["loud"], "LOG_LEVEL", "expected debug, info, warning or error"],
   [["xml"], "LOG_FORMAT", "expected pretty or json"],
   [["1"], "ACCESS_LOG", "expected on or off"],
@@ -154,6 +219,7 @@ test.each(refused.flatMap(([values, ...rest]) => values.map((value) => [value, .
 
 const UNSAFE = [
   "http://id.example.com/jwks",
+  "http://keycloak:8080/realms/garden/protocol/openid-connect/certs",
   "ftp://localhost/jwks",
   "id.example.com/jwks",
   "http://localhost.example.com/",
@@ -164,7 +230,9 @@ test.each(UNSAFE)(
   (url) => {
     const settings = { ...IDENTITY_PROVIDER, AUTH_JWKS_URL: url };
     expect(() => parseConfig(settings)).toThrow(
-      `Cannot use AUTH_JWKS_URL=${url}: expected an https URL`,
+      url.startsWith("http:")
+        ? `Cannot use AUTH_JWKS_URL=${url}: expected https, because whoever changes keys on their way can sign tokens; http is for this machine only`
+        : `Cannot use AUTH_JWKS_URL=${url}: expected an https URL`,
     );
   },
 );
@@ -252,6 +320,7 @@ test("loggableSettings() shows what is in force, and no secret", () => {
       audience: "plant-store",
     },
     jwtScope: "plants:write",
+    jwtSubjects: undefined,
     jwtAlgorithms: "ES256,EdDSA",
     corsOrigins: "",
     tls: { certFile: "cert.pem", keyFile: "key.pem" },

@@ -10,6 +10,7 @@ import {
 
 import type { Verdict } from "../../src/auth/authenticate.ts";
 import { jwtAuthenticator, type JwtOptions } from "../../src/auth/jwt.ts";
+import { PlantStoreError, statusOf } from "../../src/errors.ts";
 
 /** The issuer that is accepted. */
 export const ISSUER = "https://id.example.com/";
@@ -51,7 +52,7 @@ export async function identityProvider(options: Partial<JwtOptions> = {}) {
   /** `true` for a token that is accepted, else why it is not; a promise only where there is one. */
   const check = (token: string) => {
     const verdict = authenticate(token);
-    return verdict instanceof Promise ? verdict.then(reasonOf) : reasonOf(verdict);
+    return verdict instanceof Promise ? verdict.then(reasonOf, whyNow) : reasonOf(verdict);
   };
 
   return {
@@ -78,6 +79,12 @@ export async function identityProvider(options: Partial<JwtOptions> = {}) {
 
 function reasonOf(verdict: Verdict): true | string {
   return verdict.ok || verdict.reason;
+}
+
+/** Why a token could not be checked now, if that is for want of keys. */
+function whyNow(error: unknown): string {
+  if (!(error instanceof PlantStoreError) || error.reason === undefined) throw error;
+  return `${statusOf(error.code)}: ${error.reason}`;
 }
 
 /** A key that an identity provider signs with, and its public half as a JWK. */

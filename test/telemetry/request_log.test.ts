@@ -38,7 +38,12 @@ const LOGGED: Partial<Record<ErrorCode, object>> = {
     reason: "unknown",
     client: "192.0.2.1",
   },
-  queue_full: { level: "WARN", message: "Queue full" },
+  queue_full: {
+    level: "WARN",
+    message: "Credentials not checked",
+    reason: "unknown",
+    client: "192.0.2.1",
+  },
   storage_unavailable: { level: "ERROR", message: "Storage unavailable", cause: "disk full" },
   internal: { level: "ERROR", message: "Internal error", cause: "disk full" },
 };
@@ -54,6 +59,24 @@ test.each(Object.keys(ERRORS) as ErrorCode[])("what the log has of %s", (code) =
   expect(lines).toEqual(
     code in LOGGED ? [expect.objectContaining({ ...LOGGED[code], requestId: "1" })] : [],
   );
+});
+
+test("a full queue is logged without a reason", () => {
+  using memory = observed();
+  const { observer, lines } = memory;
+  observer.onError(new PlantStoreError("queue_full"), REQUEST);
+  expect(lines).toEqual([{ level: "WARN", message: "Queue full", requestId: "1" }]);
+});
+
+test("refusals are counted by their reason without what it quotes", () => {
+  using memory = observed();
+  const { observer, lines } = memory;
+  for (let i = 0; i < 20; i++) {
+    const reason = `wrong audience: expected "plant-store", came "${i}"`;
+    observer.onError(new PlantStoreError("invalid_credentials", undefined, { reason }), REQUEST);
+  }
+  expect(lines).toHaveLength(10);
+  expect(lines[9]).toMatchObject({ reason: 'wrong audience: expected "plant-store", came "9"' });
 });
 
 test("a flood of refusals for one reason hides no other line, and only ten of its lines are written", () => {

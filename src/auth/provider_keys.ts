@@ -1,0 +1,352 @@
+import { createLocalJWKSet, errors, type JSONWebKeySet, type JWTHeaderParameters } from "jose";
+
+import { MAX_TIMER_MS, PlantStoreError, requireNumber } from "../errors.ts";
+
+/** Where the keys of an identity provider are, and who hears of their absence. */
+export interface ProviderKeysOptions {
+  /** Where the identity provider publishes its keys: a JWK Set (RFC 7517, section 5). */
+  readonly jwksUrl: URL;
+
+  /** Fetches the keys. @default the platform's `fetch` */
+  readonly fetch?: (url: string, init: RequestInit) => Promise<Response>;
+
+  /** How long one fetch of the keys may take, in milliseconds. @default {5_000} */
+  readonly timeoutMs?: number;
+
+  /**
+   * Called with the reason when keys could not be fetched, at most once a cooldown; cached keys may
+   * still be used.
+   */
+  readonly onKeysUnavailable?: (cause: unknown) => void;
+
+  /** Called when keys were fetched. */
+  readonly onKeysFetched?: () => void;
+
+  /** Milliseconds that never go back, by which cached keys age. @default `performance.now` */
+  readonly monotonic?: () => number;
+}
+
+/** The keys that may have signed a token. */
+export interface FoundKeys {
+  /** To be tried in this order, at most {@linkcode MAX_TRIES}. */
+  readonly keys: readonly CryptoKey[];
+  /** Whether more keys fit. */
+  readonly hasMore: boolean;
+  /** The generation of the cached keys that these are from. */
+  readonly generation: number;
+}
+
+/** How many keys are tried for a token that names none: each try costs as much as a forged token. */
+export const MAX_TRIES = 4;
+
+// The ages of cached keys, in milliseconds since the provider confirmed them, as RFC 5861 names
+// them.
+
+/** Younger keys are used as they are. */
+const MAX_AGE_MS = 5 * 60_000;
+/** Younger keys are used, and fetched again in the background. */
+const STALE_WHILE_REVALIDATE_MS = 10 * 60_000;
+/**
+ * Younger keys are used while fetching fails: whoever blocks the provider keeps a withdrawn key for
+ * this long at most.
+ */
+const STALE_IF_ERROR_MS = 24 * 3_600_000;
+
+/** Between the starts of two fetches, in milliseconds. */
+const COOLDOWN_MS = 10_000;
+
+/**
+ * How many fetches for keys that were never asked for may begin within the cooldown; one more every
+ * {@linkcode COOLDOWN_MS}. So one stranger with a made-up key id keeps no good new key out, and many
+ * do not flood the provider.
+ */
+const MAX_EARLY_FETCHES = 5;
+
+/** How many keys are remembered that the provider was asked for and does not have. */
+const MAX_MISSING = 1_000;
+
+/** How many tokens may wait for keys: a slow provider delays no token whose key is cached. */
+const MAX_WAITING = 1_000;
+
+/** What is published of a provider's keys. */
+type Keys = ReturnType<typeof createLocalJWKSet>;
+
+/**
+ * The keys of an identity provider. jose parses and selects them. This function decides when to
+ * fetch them, and which of them are old enough to wait for others.
+ *
+ * @throws {TypeError} If `timeoutMs` cannot be used.
+ */
+export function providerKeys(options: ProviderKeysOptions) {
+  const { monotonic = () => performance.now(), onKeysUnavailable, onKeysFetched } = options;
+  const fetchJwks = jwksFetcher(options);
+
+  let jwks: JSONWebKeySet = { keys: [] };
+  let cached: Keys = createLocalJWKSet(jwks);
+  /** Of the cached keys. */
+  let fingerprint: string | undefined;
+  /** Counts how often the provider published other keys. */
+  let generation = 0;
+
+  /** When the fetch of the cached keys began, by `monotonic`. */
+  let confirmedAt = -Infinity;
+  /** When the last fetch began, by `monotonic`. */
+  let fetchedAt = -Infinity;
+  let fetching: Promise<void> | undefined;
+  /** How many tokens wait for the fetch. */
+  let waiting = 0;
+  /** Whether the last fetch failed. */
+  let isFailing = false;
+
+  /** The early fetches that are left, and since when, by `monotonic`. */
+  let early = { left: MAX_EARLY_FETCHES, since: -Infinity };
+  /** The keys that the provider was asked for and does not have, the oldest first. */
+  const missing = new Set<string>();
+
+  const age = () => monotonic() - confirmedAt;
+
+  /** Whether cached keys may be used without waiting. */
+  function areUsable(): boolean {
+    return age() < (isFailing ? STALE_IF_ERROR_MS : STALE_WHILE_REVALIDATE_MS);
+  }
+
+  /** Begins a fetch if keys are old, unless one is in flight or the last one began lately. */
+  function refreshIfDue(): Promise<void> | undefined {
+    if (age() < MAX_AGE_MS) return undefined;
+    return fetching ?? (isCooledDown() ? startFetch() : undefined);
+  }
+
+  /**
+   * Finds the keys that fit a token's header, after a fetch if one is necessary.
+   *
+   * @returns A text if there is none: why the token is refused.
+   * @throws {PlantStoreError} `queue_full` if keys could not be fetched, and the cached ones do not
+   *   have one that fits; or if too many tokens wait for keys.
+   */
+  async function find(header: JWTHeaderParameters): Promise<FoundKeys | string> {
+    const refreshing = refreshIfDue();
+    const isRefreshed = !areUsable();
+    if (isRefreshed) await waitFor(refreshing);
+    if (age() >= STALE_IF_ERROR_MS) throw unavailable();
+
+    const found = await select(header);
+    if (found !== undefined) return found;
+
+    // The provider may sign with a new key.
+    const key = JSON.stringify([header.alg, header.kid]);
+    if (!isRefreshed) {
+      const fetchForIt = fetching ?? startFetchFor(key);
+      if (fetchForIt === undefined && missing.has(key) && !isFailing) return refusalOf(header);
+      // Nobody knows yet whether the provider has it.
+      if (fetchForIt === undefined) throw unavailable();
+      await waitFor(fetchForIt);
+    }
+    if (isFailing) throw unavailable();
+
+    const foundNow = await select(header);
+    if (foundNow !== undefined) return foundNow;
+    rememberMissing(key);
+    return refusalOf(header);
+  }
+
+  /** Begins a fetch for a key that is not cached, if that is allowed now. */
+  function startFetchFor(key: string): Promise<void> | undefined {
+    if (isCooledDown()) return startFetch();
+    if (isFailing || missing.has(key)) return undefined;
+
+    const now = monotonic();
+    const regained = Math.floor((now - early.since) / COOLDOWN_MS);
+    const left = Math.min(MAX_EARLY_FETCHES, early.left + regained);
+    if (left === 0) return undefined;
+
+    early = { left: left - 1, since: regained > 0 ? now : early.since };
+    return startFetch();
+  }
+
+  function rememberMissing(key: string): void {
+    missing.delete(key);
+    missing.add(key);
+
+    const [oldest = key] = missing;
+    if (missing.size > MAX_MISSING) missing.delete(oldest);
+  }
+
+  async function select(header: JWTHeaderParameters): Promise<FoundKeys | undefined> {
+    // A reload while a key is imported may withdraw it, and begins another generation.
+    const ofThese = generation;
+    try {
+      return { keys: [await cached(header)], hasMore: false, generation: ofThese };
+    } catch (error) {
+      if (error instanceof errors.JWKSNoMatchingKey) return undefined;
+      if (!(error instanceof errors.JWKSMultipleMatchingKeys)) throw error;
+
+      const keys: CryptoKey[] = [];
+      for await (const key of error) {
+        if (keys.length === MAX_TRIES) return { keys, hasMore: true, generation: ofThese };
+        keys.push(key);
+      }
+      return { keys, hasMore: false, generation: ofThese };
+    }
+  }
+
+  /** Why no key fits. */
+  function refusalOf({ kid }: JWTHeaderParameters): string {
+    const isPublished = kid !== undefined && jwks.keys.some((key) => key.kid === kid);
+    return isPublished ? "the key is published for another use or algorithm" : "unknown key";
+  }
+
+  async function waitFor(fetch: Promise<void> | undefined): Promise<void> {
+    if (fetch !== undefined && ++waiting > MAX_WAITING) {
+      throw new PlantStoreError(
+        "queue_full",
+        "too many JWTs wait for the identity provider's keys; send the plant again later",
+      );
+    }
+    await fetch;
+  }
+
+  function isCooledDown(): boolean {
+    return monotonic() - fetchedAt >= COOLDOWN_MS;
+  }
+
+  function startFetch(): Promise<void> {
+    fetchedAt = monotonic();
+    fetching = reload();
+    return fetching;
+  }
+
+  async function reload(): Promise<void> {
+    try {
+      const published = await fetchJwks();
+
+      const print = fingerprintOf(published);
+      if (print !== fingerprint) {
+        jwks = published;
+        cached = createLocalJWKSet(published);
+        fingerprint = print;
+        generation++;
+      }
+
+      // A key that was withdrawn while the response was on its way may still be in it.
+      confirmedAt = fetchedAt;
+      isFailing = false;
+      onKeysFetched?.();
+    } catch (cause) {
+      isFailing = true;
+      onKeysUnavailable?.(cause);
+    } finally {
+      fetching = undefined;
+      waiting = 0;
+    }
+  }
+
+  return { areUsable, refreshIfDue, find, generation: () => generation };
+}
+
+/** Clients try again after a 503, and would throw a token away after a 401. */
+function unavailable(): PlantStoreError {
+  return new PlantStoreError(
+    "queue_full",
+    "the identity provider's keys are unavailable; send the plant again later",
+    { reason: "keys unavailable" },
+  );
+}
+
+/** What decides which tokens a key verifies (RFC 7517, section 4; RFC 7518, section 6). */
+const KEY_MEMBERS = ["kty", "kid", "alg", "use", "key_ops", "ext", "crv", "x", "y", "n", "e", "d"];
+
+/** The same text for the same keys, whatever their order and their other members. */
+function fingerprintOf({ keys }: JSONWebKeySet): string {
+  return keys
+    .map((key) => JSON.stringify(key, KEY_MEMBERS))
+    .toSorted()
+    .join();
+}
+
+const MAX_JWKS_BYTES = 262_144;
+
+/** Fetches the keys of a provider, within a time and a size. */
+function jwksFetcher({
+  jwksUrl,
+  fetch = globalThis.fetch,
+  timeoutMs = 5_000,
+}: ProviderKeysOptions): () => Promise<JSONWebKeySet> {
+  requireNumber("timeoutMs", timeoutMs, { max: MAX_TIMER_MS });
+
+  return async () => {
+    const signal = AbortSignal.timeout(timeoutMs);
+    // A redirection could leave HTTPS.
+    const { body, status } = await fetch(jwksUrl.href, {
+      headers: { accept: "application/json, application/jwk-set+json" },
+      redirect: "manual",
+      signal,
+    });
+    if (status !== 200) {
+      await body?.cancel();
+      throw new Error(`The JWKS URL answered ${status}`);
+    }
+
+    const chunks: Uint8Array<ArrayBuffer>[] = [];
+    let size = 0;
+
+    for await (const chunk of body ?? []) {
+      size += chunk.length;
+      if (size > MAX_JWKS_BYTES)
+        throw new Error(`The JWK Set has more than ${MAX_JWKS_BYTES} bytes`);
+      chunks.push(chunk);
+    }
+
+    return parseJwks(await new Blob(chunks).arrayBuffer());
+  };
+}
+
+const UTF8 = new TextDecoder("utf-8", { fatal: true });
+
+/**
+ * The keys of a JWK Set that may verify a token. Members of `keys` that are not keys are skipped
+ * (RFC 7517, section 5).
+ */
+function parseJwks(bytes: ArrayBuffer): JSONWebKeySet {
+  let set: unknown;
+  try {
+    set = JSON.parse(UTF8.decode(bytes));
+  } catch {
+    throw new Error("The JWKS URL did not answer JSON");
+  }
+
+  if (!isObject(set) || !Array.isArray(set["keys"])) throw new Error(whyNoJwks(set));
+  const keys = set["keys"].filter(isObject);
+  if (keys.length === 0 && set["keys"].length > 0)
+    throw new Error("The JWK Set has no key that is an object");
+  return { keys: keys.map(normalized) as unknown as JSONWebKeySet["keys"] };
+}
+
+function whyNoJwks(answer: unknown): string {
+  if (!isObject(answer) || typeof answer["jwks_uri"] !== "string")
+    return "The JWKS URL did not answer a JWK Set";
+
+  // Whoever reads the log pastes this: only a URL, and without what may be a secret.
+  const { origin, pathname } = URL.parse(answer["jwks_uri"]) ?? {};
+  const jwksUri = origin === undefined ? "" : `, ${origin}${pathname}`;
+  return `The JWKS URL answered the discovery document: use its jwks_uri${jwksUri.slice(0, 300)}`;
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** A key as jose takes it. */
+function normalized(key: Record<string, unknown>): Record<string, unknown> {
+  const { key_ops: operations, alg, ...rest } = key;
+
+  // A pair of keys is published with the operations of both halves. The public half verifies.
+  const verifies = Array.isArray(operations) && operations.includes("verify");
+  // RFC 9864, section 2.2: two names of one algorithm, which the curve implies.
+  const isEd25519 = rest["crv"] === "Ed25519" && (alg === "EdDSA" || alg === "Ed25519");
+
+  return {
+    ...rest,
+    ...(!verifies && operations !== undefined && { key_ops: operations }),
+    ...(!isEd25519 && alg !== undefined && { alg }),
+  };
+}
