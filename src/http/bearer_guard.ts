@@ -24,6 +24,7 @@ export function bearerGuard(
   // `return`. It copies what a hook resolves to into the context, which costs more than the check:
   // so this one resolves to nothing.
   return new Elysia({ name: "bearer-guard" })
+    .decorate(NO_QUERY)
     .use(bearer())
     .onTransform({ as: "global" }, function authenticateBearer(context) {
       const {
@@ -39,6 +40,12 @@ export function bearerGuard(
       });
     });
 }
+
+/**
+ * The bearer plugin reads `query`. Elysia learns that from the plugin's source text, and then parses
+ * one; from minified text it does not, and a request without credentials would be an internal error.
+ */
+const NO_QUERY: { readonly [name: string]: unknown } = { query: {} };
 
 /** Whose token each request came with. A request that is over is forgotten. */
 export type Callers = Pick<WeakMap<Request, Caller>, "get" | "set">;
