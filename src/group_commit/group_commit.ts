@@ -100,7 +100,7 @@ type GivenOptions = {
 };
 
 /**
- * What the next batch waits for, beside a free connection of the store:
+ * The state of the next batch: it waits for a free connection of the store, and for
  *
  * - `idle`: nothing; the next change decides;
  * - `gathering`: a turn of the event loop;

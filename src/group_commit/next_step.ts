@@ -15,7 +15,7 @@ export interface Facts {
 }
 
 /**
- * What to do with the plants that are pending:
+ * The next step for the pending plants:
  *
  * - `wait`: nothing, until something changes;
  * - `gather`: flush them after a turn of the event loop, together with what it brings;

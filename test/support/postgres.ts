@@ -252,7 +252,7 @@ export async function startCluster({
   };
 }
 
-/** What every cluster has: nothing that lets a commit be lost. */
+/** The settings of every cluster: none lets a commit be lost. */
 const SETTINGS = {
   // Before version 14 the default is md5.
   password_encryption: "scram-sha-256",

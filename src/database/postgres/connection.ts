@@ -120,7 +120,7 @@ export async function connectTo(
   }
 }
 
-/** What is wrong with the client's own key: the TLS library does not say. */
+/** The fault of the client's own key: the TLS library does not name it. */
 async function keyFailure({ sslcert, sslkey }: PostgresUrl): Promise<PostgresFailure | undefined> {
   if (sslcert === undefined || sslkey === undefined) return undefined;
 
@@ -139,7 +139,7 @@ async function keyFailure({ sslcert, sslkey }: PostgresUrl): Promise<PostgresFai
   }
 }
 
-/** What Bun's client gets: each option, so that no environment variable of libpq's decides one. */
+/** The options of Bun's client: all of them, so that no environment variable of libpq's sets one. */
 function clientOptions(
   { host, port }: PostgresHost,
   url: PostgresUrl,
@@ -239,7 +239,7 @@ async function verifySession(session: Bun.ReservedSQL, nonce: string): Promise<v
   requireDurable(found);
 }
 
-/** What `version()` contains on engines that only speak PostgreSQL's protocol. */
+/** Marks in `version()` of engines that only speak PostgreSQL's protocol. */
 const ENGINES = [
   ["CockroachDB", "CockroachDB"],
   ["-YB-", "YugabyteDB"],

@@ -45,7 +45,7 @@ export function codeOf(error: unknown): string {
   return error instanceof PostgresFailure ? error.code : "";
 }
 
-/** What an error means. */
+/** The consequences of an error. */
 export interface Consequences {
   /** `keep` the connection, `close` it, or close `all` of them: their server is the same. */
   readonly connection: "keep" | "close" | "close all";
@@ -77,12 +77,12 @@ const CONSEQUENCES: readonly (readonly [codes: RegExp, Consequences])[] = [
 
 const FAULT: Consequences = { connection: "close", work: "fault", isLasting: true };
 
-/** What an error means: for the connection, for the work that met it, and for connecting. */
+/** The consequences of an error for the connection, for the work that met it, and for connecting. */
 export function consequencesOf(error: unknown): Consequences {
   return CONSEQUENCES.find(([codes]) => codes.test(codeOf(error)))?.[1] ?? FAULT;
 }
 
-/** What the caller of work gets that ends with an error: `storage_unavailable`, or a bug as it is. */
+/** The error for the caller of failed work: `storage_unavailable`, or a bug as it is. */
 export function rejectionOf(error: unknown): unknown {
   return consequencesOf(error).work === "fault" ? error : unavailable(error);
 }

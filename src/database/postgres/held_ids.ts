@@ -8,7 +8,7 @@ export interface HeldId {
 }
 
 /**
- * What to do with a plant now:
+ * The step for a plant:
  *
  * - `insert`: insert it with its batch;
  * - `retry`: insert it apart from the batch, because its lock may not have ended;
@@ -55,7 +55,7 @@ export class HeldIds {
   readonly #held = new Map<bigint, HeldId>();
   #releasedAt = Number.NEGATIVE_INFINITY;
 
-  /** What to do with a plant of this id. */
+  /** Decides the step for a plant of this id. */
   stepFor(id: bigint, now: number): HeldStep {
     return heldStep(this.#held.get(id), now, this.#releasedAt);
   }

@@ -22,7 +22,7 @@ type Migration = (typeof MIGRATIONS)[number];
 const LEDGER = "plant_store_migrations";
 
 /**
- * What the current schema has, and another one with a ledger. The catalog shows even unreadable
+ * The contents of the current schema, and another one with a ledger. The catalog shows even unreadable
  * tables.
  */
 const CONTENTS = `SELECT current_schema() AS schema, count(*)::int AS tables,

@@ -2,7 +2,7 @@ import { STATEMENT_TIMEOUT_MS } from "./connection.ts";
 import type { PostgresHost } from "./url.ts";
 
 /**
- * What an open connection does:
+ * The state of an open connection:
  *
  * - `idle`: it waits for work.
  * - `checking`: it waited for long, or a server became silent meanwhile. It makes a round trip, and
@@ -57,7 +57,7 @@ export interface PoolFacts {
 }
 
 /**
- * What a pool does next:
+ * The next step of a pool:
  *
  * - `assign` the oldest waiting work to a connection;
  * - `check` whether a connection is alive;
@@ -95,17 +95,16 @@ export function nextPoolStep(facts: PoolFacts): PoolStep {
   const unneeded = connections.findIndex((connection) => isUnneeded(connection, facts));
   if (unneeded >= 0) return { do: "retire", connection: unneeded };
 
-  if (facts.waiting === 0) return mayOpenBeside(facts) ? { do: "openBeside" } : { do: "wait" };
-
-  // All silent ones are checked at once: if the network dropped one, it may have dropped them all.
   const idle = mostRecentlyUsed(connections);
-  if (idle !== undefined) {
+  // All silent ones are checked at once: if the network dropped one, it may have dropped them all.
+  if (facts.waiting > 0 && idle !== undefined) {
     const [connection, { repliedAt }] = idle;
     return { do: isFresh(repliedAt, facts) ? "assign" : "check", connection };
   }
 
   if (mayOpen(facts)) return { do: "open" };
-  return mayOpenBeside(facts) ? { do: "openBeside" } : { do: "wait" };
+  if (mayOpenBeside(facts)) return { do: "openBeside" };
+  return { do: "wait" };
 }
 
 /**

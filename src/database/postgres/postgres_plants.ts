@@ -37,7 +37,7 @@ const INSERT = db
 
 const SENT_COLUMNS = COLUMNS.map((column) => sql`sent.${sql.identifier(column)}`);
 
-/** What is sent to be compared. Its order gives each plant its place, from 1. */
+/** The plants to compare. Their order gives each its place, from 1. */
 const sent = sql`unnest(${list(ARRAYS)}) WITH ORDINALITY AS sent (${list(COLUMNS.map((column) => sql.identifier(column)))}, place)`;
 
 /**

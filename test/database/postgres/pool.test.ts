@@ -65,7 +65,7 @@ END $$`;
 
 /** The connections to this database alone: other tests run beside. */
 const CONNECTIONS = "FROM pg_stat_activity WHERE datname = current_database()";
-/** What a plant is refused with whose time is up. */
+/** The error for a plant whose time is up. */
 const NOT_IN_TIME = {
   code: "storage_unavailable",
   message:
