@@ -1,7 +1,16 @@
 // What `plant-store/sqlite` promises, for the test runner of each runtime. `package.test.ts` puts the
 // package in the place of the source.
 import assert from "node:assert/strict";
-import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  copyFileSync,
+  existsSync,
+  mkdtempSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
@@ -204,18 +213,79 @@ test("a closed store refuses every call, and may be closed again", async () => {
   await assert.rejects(store.probe(), UNAVAILABLE);
 });
 
-test("add() and probe() refuse once the file was removed, or replaced by another", async () => {
+test("a store whose file was removed refuses plants until the file is back", async () => {
   const path = newPath();
   const store = await sqliteStore(path);
   await add(store, FERN);
-  for (const suffix of ["", "-wal", "-shm"]) rmSync(path + suffix);
-  await assert.rejects(add(store, MOSS), UNAVAILABLE);
 
-  const other = await sqliteStore(path);
+  renameSync(path, `${path}-away`);
+  await assert.rejects(add(store, MOSS), UNAVAILABLE);
   await assert.rejects(store.probe(), UNAVAILABLE);
-  assert.deepEqual(await add(other, FERN), ["added"]);
+
+  renameSync(`${path}-away`, path);
+  assert.deepEqual(await add(store, MOSS), ["present"]);
   store.close();
+});
+
+test("a store whose file was replaced, or whose WAL was removed, fails for good", async () => {
+  const replace = (path: string) => {
+    copyFileSync(path, `${path}-copy`);
+    renameSync(`${path}-copy`, path);
+  };
+  // As a second build of SQLite in the program does.
+  const removeWal = (path: string) => rmSync(`${path}-wal`);
+
+  for (const lose of [replace, removeWal]) {
+    const path = newPath();
+    const before = await sqliteStore(path);
+    await add(before, FERN);
+    before.close();
+
+    const store = await sqliteStore(path);
+    await add(store, { id: 3n, name: "Ivy" });
+    lose(path);
+    await assert.rejects(add(store, MOSS), UNAVAILABLE);
+    const failure = (await store.failed) as Error & { readonly cause: Error };
+    assert.match(failure.cause.message, /was removed or replaced while it was open$/);
+    await assert.rejects(store.probe(), UNAVAILABLE);
+    store.close();
+
+    // What was in a lost WAL is not moved over what others may have stored since.
+    const reopened = await sqliteStore(path);
+    assert.deepEqual(await add(reopened, MOSS), [lose === removeWal ? "added" : "present"]);
+    reopened.close();
+  }
+});
+
+test("a store whose program has read the database file fails for good", async () => {
+  // Deno asks for all permissions first, and only Linux shows a lock.
+  if ("Deno" in globalThis || !existsSync("/proc/self/fdinfo")) return;
+
+  const path = newPath();
+  const store = await sqliteStore(path);
+  assert.deepEqual(await add(store, FERN), ["added"]);
+  readFileSync(path);
+  await assert.rejects(add(store, MOSS), UNAVAILABLE);
+  const failure = (await store.failed) as Error & { readonly cause: Error };
+  assert.match(failure.cause.message, /^something else in this program opened and closed/);
+
+  const reopened = await sqliteStore(path);
+  assert.deepEqual(await add(reopened, FERN, MOSS), ["present", "present"]);
+  reopened.close();
+});
+
+test("a store goes on when another one of the program on the same file is closed", async () => {
+  const path = newPath();
+  const [one, other, third] = [
+    await sqliteStore(path),
+    await sqliteStore(path),
+    await sqliteStore(path),
+  ];
+  one.close();
+  assert.deepEqual(await add(third, FERN), ["added"]);
   other.close();
+  assert.deepEqual(await add(third, MOSS), ["added"]);
+  third.close();
 });
 
 test("sqliteStore() begins a new WAL after a failed fsync, but not while another process reads the old one", async () => {

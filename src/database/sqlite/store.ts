@@ -207,7 +207,7 @@ export function storeOf(
     end = reason;
     clearImmediate(scheduled);
     files[Symbol.dispose]();
-    closeLeavingWal(connection);
+    closeLeavingWal(connection, true);
   }
 
   const measure = "PRAGMA wal_checkpoint(NOOP)";

@@ -1,5 +1,4 @@
-import type { Connection } from "./driver.ts";
-import { firstRow } from "./driver.ts";
+import { type Connection, firstRow } from "./driver.ts";
 import { walBytes } from "./files.ts";
 
 /**
@@ -26,13 +25,16 @@ export function resetWal(connection: Connection): boolean {
  * Neither bun:sqlite nor node:sqlite has a setting that prevents this checkpoint. It needs an
  * exclusive lock on the file, which SQLite does not give while another connection of the process
  * reads a WAL. That connection is opened for reading only, so it makes no checkpoint itself.
+ *
+ * @param mayHaveMoved Whether the WAL may be another one than that at the path: SQLite would move
+ *   what is in its own, over what other processes have stored since.
  */
-export function closeLeavingWal(connection: Connection): void {
+export function closeLeavingWal(connection: Connection, mayHaveMoved = false): void {
   let reader: Connection | undefined;
 
   try {
     // Without a WAL there is nothing to move, and the reader would leave an empty one.
-    if (walBytes(connection.filename) > 0) {
+    if (mayHaveMoved || walBytes(connection.filename) > 0) {
       reader = connection.openReader();
       // The first read takes the shared lock, which a connection to a WAL keeps. A page that is
       // corrupt changes nothing.

@@ -1,0 +1,55 @@
+// What no program may do that has `plant-store/sqlite` open: it reads its own database file while plants
+// are stored. Then another process opens the file and closes it. Prints what it acknowledged in each file.
+import { spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import type * as sqlite from "../../src/database/sqlite/mod.ts";
+import type * as source from "../../src/mod.ts";
+
+const { MODULE = "", OTHER = "" } = process.env;
+const [directory = "", rounds = ""] = process.argv.slice(2);
+const { groupCommit } = (await import(MODULE)) as typeof source;
+const { sqliteStore } = (await import(
+  new URL("database/sqlite/mod.js", MODULE).href
+)) as typeof sqlite;
+
+for (let round = 0; round < Number(rounds); round++) {
+  const path = join(directory, `${round}.db`);
+  const plants = groupCommit(await sqliteStore(path));
+  const acknowledged: number[] = [];
+  let stop = false;
+  let id = 0;
+
+  const clients = Array.from({ length: 4 }, async () => {
+    for (;;) {
+      if (stop) return;
+      const own = ++id;
+      await plants.add({ id: BigInt(own), name: "Fern" }).then(
+        () => acknowledged.push(own),
+        () => (stop = true),
+      );
+      await sleep(0);
+    }
+  });
+
+  await sleep(20);
+  readFileSync(path);
+  const other = spawn(OTHER, ["-e", openAndClose(), path]);
+  await new Promise((resolve) => other.on("exit", resolve));
+  await sleep(20);
+
+  stop = true;
+  await Promise.all(clients);
+  console.log(JSON.stringify({ path, acknowledged }));
+}
+
+process.exit(0);
+
+function openAndClose(): string {
+  return `
+    const client = new (require("bun:sqlite").Database)(process.argv[1]);
+    client.query("SELECT count(*) FROM plants").get();
+    client.close(true);`;
+}
