@@ -9,7 +9,21 @@ import { freePort, ROOT, start } from "./program.ts";
 const BESIDE = ["@elysiajs/eden", "swagger-ui-dist", "@types/node", "undici-types", "bun-types"];
 
 /** Likewise, of the packages that are tested with every runtime. */
-const FRAMEWORKS = ["srvx", "hono", "express", "@types/express"];
+const FRAMEWORKS = [
+  "srvx",
+  "hono",
+  "express",
+  "@types/express",
+  "fastify",
+  "koa",
+  "@types/koa",
+  "@hapi/hapi",
+  "h3",
+  "@nestjs/common",
+  "@nestjs/core",
+  "@nestjs/platform-express",
+  "reflect-metadata",
+];
 
 /**
  * A project of somebody who follows the guides: with the packed package, and what its programs import.
