@@ -1,0 +1,166 @@
+import { join } from "node:path";
+
+import type { NewPlant } from "../../src/plant/plant.ts";
+import { connect, postBytes, verdictOf } from "../support/load.ts";
+import { skipped } from "../support/missing.ts";
+import { ROOT } from "../support/program.ts";
+import { type Operation, violations } from "./history.ts";
+
+/** How many ids are in use at once: few, so that clients meet. */
+const IDS_AT_ONCE = 4;
+/** How many operations an id gets before another one takes its place. */
+const OPERATIONS_AN_ID = 16;
+/** The plants that compete for an id. */
+const RIVALS = [{ name: "Fern" }, { name: "Ivy", tag: "" }, { name: "Moss" }, { name: "" }];
+
+/** Clients that add plants to servers, and a record of what they saw. */
+export type Recording = ReturnType<typeof startRecording>;
+
+/**
+ * Starts clients that add rivals for a few ids without a pause, each to a server of its choice.
+ *
+ * @param urls The servers that run now.
+ */
+export function startRecording(
+  urls: () => readonly string[],
+  random: () => number,
+  { clients = 12 } = {},
+) {
+  const history: Operation[] = [];
+  const over = new AbortController();
+  let sent = 0;
+
+  /** The next plant: one of the rivals for one of the ids in use. */
+  function next(): NewPlant {
+    const window = Math.floor(sent++ / (IDS_AT_ONCE * OPERATIONS_AN_ID));
+    const id = window * IDS_AT_ONCE + Math.floor(random() * IDS_AT_ONCE);
+    return {
+      id: BigInt(id),
+      ...(RIVALS[Math.floor(random() * RIVALS.length)] as { name: string }),
+    };
+  }
+
+  async function client(): Promise<void> {
+    while (!over.signal.aborted) {
+      const all = urls();
+      const url = all[Math.floor(random() * all.length)];
+      const connection = url === undefined ? undefined : await connect(url).catch(() => undefined);
+      if (connection === undefined) {
+        await Bun.sleep(5);
+        continue;
+      }
+
+      while (!over.signal.aborted && !connection.isClosed()) {
+        const response = await record(next(), (plant) => connection.request(postBytes(plant)));
+        if (response?.headers.get("connection") === "close") break;
+      }
+      connection.close();
+    }
+  }
+
+  /** Records an add. Whatever is neither 200 nor 409 leaves its outcome open. */
+  async function record<Response extends Awaited<ReturnType<Connection["request"]>>>(
+    plant: NewPlant,
+    add: (plant: NewPlant) => Promise<Response>,
+  ): Promise<Response> {
+    const invoked = performance.now();
+    const response = await add(plant);
+    const verdict = response === undefined ? "none" : verdictOf(response);
+    const outcome = OUTCOMES[verdict] ?? "unknown";
+    const returned = outcome === "unknown" ? Number.POSITIVE_INFINITY : performance.now();
+    history.push({ id: plant.id, plant, outcome, invoked, returned });
+    return response;
+  }
+
+  const ended = Promise.all(Array.from({ length: clients }, client));
+
+  return {
+    history,
+    /** How many operations are recorded. */
+    size: () => history.length,
+
+    /** Waits for so many more operations. */
+    async more(count: number): Promise<void> {
+      const enough = history.length + count;
+      while (history.length < enough) await Bun.sleep(2);
+    },
+
+    /** Records what a reader of all plants finds: for each id that was sent so far, its plant. */
+    async read(readAll: () => Promise<readonly NewPlant[] | undefined>): Promise<void> {
+      const ids = new Set(history.map(({ id }) => id));
+      const invoked = performance.now();
+      const plants = await readAll();
+      if (plants === undefined) return;
+
+      const returned = performance.now();
+      const found = new Map(plants.map((plant) => [plant.id, plant]));
+      for (const id of ids)
+        history.push({ id, plant: found.get(id), outcome: "read", invoked, returned });
+    },
+
+    async stop(): Promise<void> {
+      over.abort();
+      await ended;
+    },
+  };
+}
+
+type Connection = Awaited<ReturnType<typeof connect>>;
+
+const OUTCOMES: Readonly<Record<string, Operation["outcome"]>> = {
+  "200": "stored",
+  "409/4091": "conflict",
+};
+
+/** Whether Porcupine cannot be asked here. Says so, once. */
+export function skipsPorcupine(): boolean {
+  return Bun.which("go") === null && skipped("Porcupine's verdict: there is no Go (golang-go)");
+}
+
+/** Judges a history by our checker and, where Go is, by Porcupine; they must agree. */
+export async function judgeHistory(history: readonly Operation[]): Promise<readonly string[]> {
+  const found = violations(history);
+  if (skipsPorcupine()) return found;
+
+  const lines = withoutRepeatedUnknowns(history).map(({ id, plant, outcome, invoked, returned }) =>
+    JSON.stringify({
+      id: String(id),
+      outcome,
+      plant: plant === undefined ? "" : JSON.stringify([plant.name, plant.tag]),
+      invoked: Math.round(invoked * 1e6),
+      returned: Number.isFinite(returned) ? Math.round(returned * 1e6) : null,
+    }),
+  );
+  const porcupine = Bun.spawn(["go", "run", "."], {
+    cwd: join(ROOT, "test/faults/porcupine"),
+    stdin: new Blob([lines.join("\n")]),
+    stdout: "pipe",
+    stderr: "pipe",
+  });
+  const verdict = await new Response(porcupine.stdout).text();
+
+  const expected = found.length === 0 ? "linearizable: " : "not linearizable: ";
+  if (!verdict.startsWith(expected)) {
+    const errors = await new Response(porcupine.stderr).text();
+    throw new Error(`The checker found ${found.length}, Porcupine says ${verdict}${errors}`);
+  }
+  return found;
+}
+
+/**
+ * Leaves out every unknown add but the first one of each plant. A later one allows nothing more: it
+ * can take effect at the very end. Porcupine would search all their orders.
+ */
+function withoutRepeatedUnknowns(history: readonly Operation[]): readonly Operation[] {
+  const known = new Set<string>();
+
+  return history
+    .toSorted((one, other) => one.invoked - other.invoked)
+    .filter(({ id, plant, outcome }) => {
+      if (outcome !== "unknown") return true;
+      const key = `${id} ${JSON.stringify([plant?.name, plant?.tag])}`;
+      const isFirst = !known.has(key);
+      known.add(key);
+      return isFirst;
+    });
+}
