@@ -1,14 +1,15 @@
 import { Elysia } from "elysia";
 
-import type { Authenticate, Caller, Scope } from "../auth/authenticate.ts";
+import type { Authenticate } from "../auth/authenticate.ts";
 import { DEFAULT_LIMITS, requireNumber } from "../errors.ts";
 import type { GroupCommit } from "../group_commit/group_commit.ts";
-import { bearerGuard } from "./bearer_guard.ts";
+import { bearerGuard, type Exchange } from "./bearer_guard.ts";
 import { corsFor } from "./cors.ts";
 import { docs, type DocsFiles } from "./docs.ts";
 import { typedAs } from "./eden_type.ts";
 import { health } from "./health.ts";
 import type { Observer } from "./observer.ts";
+import { pathFinder } from "./paths.ts";
 import { plantsApi } from "./plants.ts";
 import { respond, successResponse } from "./responses.ts";
 
@@ -62,12 +63,6 @@ const CONSOLE: Observer = {
   onResponse() {},
 };
 
-/** A route below the guard without an entry here returns 403. */
-const REQUIRED_SCOPES: Readonly<Record<string, Scope>> = {
-  "/plants": "write",
-  "/metrics": "metrics",
-};
-
 /**
  * The Plant Store as two functions: `fetch(Request)`, and `handle`, which Eden calls. It runs
  * wherever there are web standards.
@@ -79,8 +74,7 @@ const REQUIRED_SCOPES: Readonly<Record<string, Scope>> = {
  * - Elysia runs the route: credentials, the handler, and the response of a success.
  * - An error has one way: a hook or a handler throws it, Elysia's `onError` throws it again, and
  *   `respond` turns it into a response.
- * - The table of paths that `respond` checks is made from Elysia's routes, so that each path is
- *   written once.
+ * - The table in `paths.ts` says which paths exist and who may use them: `respond` and the guard read it.
  *
  * @throws {TypeError} If an option is missing or cannot be used.
  *
@@ -122,48 +116,31 @@ export function createApp(options: AppOptions) {
   requireParts(options);
   requireNumber("maxBodyBytes", maxBodyBytes);
 
+  const exchanges = new WeakMap<Request, Exchange>();
+
   // A response is checked, not rewritten. Elysia generates code now, not at the first request:
   // workerd allows it while a Worker starts only.
-  const app = new Elysia({ normalize: false, precompile: true })
+  const base = new Elysia({ normalize: false, precompile: true })
     // `respond` makes the response: Elysia would copy one with an error's status, body and all.
     .onError(({ error }) => {
       throw error;
     })
-    .mapResponse({ as: "global" }, ({ response }) => successResponse(response))
-    .use(health(options.ready));
+    .mapResponse({ as: "global" }, ({ response }) => successResponse(response));
+  // Above every route. What it adds to their contexts is not for their types.
+  base.use(bearerGuard(options.authenticate, exchanges));
+
+  const app = base.use(health(options.ready));
   if (docsFiles !== undefined) app.use(docs(docsFiles));
-
-  // Routes above are public, routes below need a token.
-  const callers = new WeakMap<Request, Caller>();
-  app.use(bearerGuard(options.authenticate, REQUIRED_SCOPES, callers));
-  if (renderMetrics !== undefined) {
-    const type = "text/plain; version=0.0.4; charset=utf-8";
-    const init = {
-      headers: {
-        "content-type": type,
-        "cache-control": "no-store",
-        "x-content-type-options": "nosniff",
-      },
-    };
-    app.get("/metrics", async () => new Response(await renderMetrics(), init), {
-      detail: { hide: true },
-    });
-  }
-
+  if (renderMetrics !== undefined) app.use(metrics(renderMetrics));
   const whole = app.use(plantsApi(options.plants, maxBodyBytes));
-
-  // What each path allows, from the routes themselves.
-  const methods = new Map(
-    whole.routes.map(({ path, method }) => [path, method === "GET" ? ["GET", "HEAD"] : [method]]),
-  );
 
   const handle = whole.fetch;
   const cors = corsOrigins.length === 0 ? undefined : corsFor(corsOrigins);
   const fetch = respond({
     handle,
-    methods,
+    findPath: pathFinder(whole.routes),
     observer,
-    callers,
+    exchanges,
     cors,
     maxBodyBytes,
     clientAddress,
@@ -171,6 +148,22 @@ export function createApp(options: AppOptions) {
   });
 
   return typedAs(whole, { fetch, handle: async (request) => fetch(request) });
+}
+
+/** `GET /metrics`. */
+function metrics(render: RenderMetrics) {
+  const headers = {
+    "content-type": "text/plain; version=0.0.4; charset=utf-8",
+    // A cache that kept this would show what was.
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+  };
+
+  return new Elysia({ name: "metrics" }).get(
+    "/metrics",
+    async () => new Response(await render(), { headers }),
+    { detail: { hide: true } },
+  );
 }
 
 /**

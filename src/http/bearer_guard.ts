@@ -2,24 +2,20 @@ import { bearer } from "@elysiajs/bearer";
 import { Elysia } from "elysia";
 
 import { withDeadline } from "../async/deadline.ts";
-import type { Authenticate, Caller, Scope, Verdict } from "../auth/authenticate.ts";
+import type { Authenticate, Caller, Verdict } from "../auth/authenticate.ts";
 import { PlantStoreError } from "../errors.ts";
+import type { Access } from "./paths.ts";
 
 /**
- * Guards every route that an app registers after it. A request needs a bearer token that
- * `authenticate` accepts, with the scope of the path (RFC 6750). The guard runs before validation,
- * so a caller without a token learns nothing about the body it sent. Use it once in an app: the
- * bearer plugin reads the header only where it is registered first.
+ * Guards every route that an app registers after it, and that is not public. A request needs a bearer
+ * token that `authenticate` accepts, with the scope that the table of paths names (RFC 6750). The
+ * guard runs before validation, so a caller without a token learns nothing about the body it sent.
+ * Use it once in an app: the bearer plugin reads the header only where it is registered first.
  *
- * @param requiredScopes The scope that each path needs. A path that is not listed returns 403.
- * @param callers Gets whose token a request came with, if that is accepted.
+ * @param exchanges Has every request, and gets whose token it came with, if that is accepted.
  * @throws {PlantStoreError} `missing_credentials`, `invalid_credentials` or `insufficient_scope`.
  */
-export function bearerGuard(
-  authenticate: Authenticate,
-  requiredScopes: Readonly<Record<string, Scope>>,
-  callers: Callers,
-) {
+export function bearerGuard(authenticate: Authenticate, exchanges: Exchanges) {
   // Elysia guesses from a hook's source text whether to await it: it awaits a call after a
   // `return`. It copies what a hook resolves to into the context, which costs more than the check:
   // so this one resolves to nothing.
@@ -29,15 +25,12 @@ export function bearerGuard(
     .onTransform({ as: "global" }, function authenticateBearer(context) {
       const {
         headers,
-        path,
         request,
         bearer: found,
       } = context as typeof context & { readonly bearer?: string };
-      return requireAccepted(authenticate(tokenOf(headers["authorization"], found)), {
-        scope: requiredScopes[path],
-        request,
-        callers,
-      });
+      return requireAccess(exchanges.get(request), () =>
+        authenticate(tokenOf(headers["authorization"], found)),
+      );
     });
 }
 
@@ -47,43 +40,49 @@ export function bearerGuard(
  */
 const NO_QUERY: { readonly [name: string]: unknown } = { query: {} };
 
-/** Whose token each request came with. A request that is over is forgotten. */
-export type Callers = Pick<WeakMap<Request, Caller>, "get" | "set">;
+/** What the app and the guard tell each other about a request. */
+export interface Exchange {
+  /** Who may use the operation that it asks for. */
+  readonly access: Access;
+  /** Whose token it came with, once that is accepted. */
+  caller: Caller | undefined;
+}
+
+/** The exchange of each request. A request that is over is forgotten. */
+export type Exchanges = Pick<WeakMap<Request, Exchange>, "get" | "set">;
 
 /**
  * How long `authenticate` may take, in milliseconds: longer than fetching the keys of a provider.
  */
 const TIMEOUT_MS = 10_000;
 
-interface Required {
-  readonly scope: Scope | undefined;
-  readonly request: Request;
-  readonly callers: Callers;
+/** Returns a promise only for a promise: a cached token needs none. */
+function requireAccess(
+  exchange: Exchange | undefined,
+  authenticate: () => Verdict | Promise<Verdict>,
+): void | Promise<void> {
+  if (exchange?.access === "public") return undefined;
+
+  const verdict = authenticate();
+  if (!(verdict instanceof Promise)) return requireAccepted(verdict, exchange);
+
+  const onTimeout = () => {
+    throw new PlantStoreError(
+      "queue_full",
+      "the token was not validated in time; send the request again later",
+    );
+  };
+  return withDeadline(verdict, TIMEOUT_MS, onTimeout).then((settled) =>
+    requireAccepted(settled, exchange),
+  );
 }
 
-/** Returns a promise only for a promise: a cached token needs none. */
-function requireAccepted(
-  verdict: Verdict | Promise<Verdict>,
-  required: Required,
-): void | Promise<void> {
-  if (verdict instanceof Promise) {
-    const onTimeout = () => {
-      throw new PlantStoreError(
-        "queue_full",
-        "the token was not validated in time; send the request again later",
-      );
-    };
-    return withDeadline(verdict, TIMEOUT_MS, onTimeout).then((settled) =>
-      requireAccepted(settled, required),
-    );
-  }
-
+function requireAccepted(verdict: Verdict, exchange: Exchange | undefined): void {
   if (!verdict.ok) throw invalidCredentials(verdict.reason);
+  if (exchange !== undefined) exchange.caller = verdict;
 
-  const { scope, request, callers } = required;
-  callers.set(request, verdict);
-
-  if (scope === undefined || !verdict.scopes.has(scope)) {
+  const scope = exchange?.access;
+  if (scope === undefined || scope === "public" || !verdict.scopes.has(scope)) {
     // RFC 6750, section 3.1.
     const { lacks = { what: `the required scope "${scope}"`, scope } } = verdict;
     const reason = `the token does not have ${lacks.what}`;

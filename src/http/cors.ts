@@ -33,16 +33,16 @@ export function corsFor(origins: readonly string[]) {
      * The response to a preflight of such a page, which has no credentials; `undefined` for any
      * other request.
      *
-     * @param methods Those of the path.
+     * @param methods Those of the path, as in `Allow`.
      */
-    preflight({ method, headers }: Request, methods: readonly string[]): Response | undefined {
+    preflight({ method, headers }: Request, methods: string): Response | undefined {
       if (method !== "OPTIONS" || !headers.has("access-control-request-method")) return undefined;
       if (!known.has(headers.get("origin") ?? "")) return undefined;
 
       return new Response(null, {
         status: 204,
         headers: {
-          "access-control-allow-methods": methods.join(", "),
+          "access-control-allow-methods": methods,
           "access-control-allow-headers": allowedHeaders(headers),
           "access-control-max-age": String(MAX_AGE_S),
           "x-content-type-options": "nosniff",

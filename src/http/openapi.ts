@@ -4,6 +4,7 @@ import type { OpenAPIV3 } from "openapi-types";
 
 import { type ErrorCode, ERRORS, statusOf } from "../errors.ts";
 import type { Plant } from "../plant/plant.ts";
+import { type Access, PATHS } from "./paths.ts";
 import { plantsApi } from "./plants.ts";
 import { EXTRA_HEADERS } from "./responses.ts";
 
@@ -93,7 +94,12 @@ async function generateDocument({ swagger }: typeof Generator): Promise<OpenAPIV
   const response = await generator.handle(new Request("http://localhost/swagger/json"));
   const document: OpenAPIV3.Document = JSON.parse(await response.text(), withoutForeignKeys);
 
-  for (const path of Object.values(document.paths)) if (path?.post) completeOperation(path.post);
+  for (const [path, operations] of Object.entries(document.paths)) {
+    for (const [method, access] of Object.entries(PATHS[path as keyof typeof PATHS] ?? {})) {
+      const operation = operations?.[method.toLowerCase() as "get"];
+      if (operation !== undefined) completeOperation(operation, access);
+    }
+  }
   return document;
 }
 
@@ -103,8 +109,11 @@ function withoutForeignKeys(key: string, value: unknown): unknown {
 }
 
 /** Fills in what the generator does not know of an operation. */
-function completeOperation(operation: OpenAPIV3.OperationObject): void {
-  onlyJson(operation.requestBody as OpenAPIV3.RequestBodyObject, REQUEST_EXAMPLES);
+function completeOperation(operation: OpenAPIV3.OperationObject, access: Access): void {
+  if (access !== "public") operation.security = [{ bearer: [] }];
+  if (operation.requestBody !== undefined)
+    onlyJson(operation.requestBody as OpenAPIV3.RequestBodyObject, REQUEST_EXAMPLES);
+
   for (const [status, response] of Object.entries(operation.responses)) {
     completeResponse(Number(status), response as OpenAPIV3.ResponseObject);
   }

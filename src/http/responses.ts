@@ -1,9 +1,10 @@
 import { type ErrorCode, ERRORS, PlantStoreError, statusOf } from "../errors.ts";
-import type { Callers } from "./bearer_guard.ts";
+import type { Exchange, Exchanges } from "./bearer_guard.ts";
 import { announcesBody, hasUnreadBody } from "./body.ts";
 import type { Cors } from "./cors.ts";
 import { lingeringClose } from "./lingering_close.ts";
 import type { Observer } from "./observer.ts";
+import type { Path } from "./paths.ts";
 import {
   hasUnreadableTrailers,
   hasValidHost,
@@ -83,10 +84,11 @@ export interface RespondOptions {
    * error response.
    */
   readonly handle: (request: Request) => Response | Promise<Response>;
-  /** The methods of each path that exists. */
-  readonly methods: ReadonlyMap<string, readonly string[]>;
+  /** Finds a path that exists. */
+  readonly findPath: (path: string) => Path | undefined;
   readonly observer: Observer;
-  readonly callers: Callers;
+  /** Gets what the guard needs to know of each request. */
+  readonly exchanges: Exchanges;
   readonly cors: Cors | undefined;
   /** The maximum size of a body, in bytes. */
   readonly maxBodyBytes: number;
@@ -106,14 +108,14 @@ export interface RespondOptions {
 export function respond(
   options: RespondOptions,
 ): (request: Request) => Response | Promise<Response> {
-  const { handle, observer, callers, cors, maxBodyBytes, isShuttingDown } = options;
+  const { handle, findPath, observer, exchanges, cors, maxBodyBytes, isShuttingDown } = options;
 
   return (request) => {
     const startedAt = performance.now();
-    const path = normalizeUrl(request);
+    const path = findPath(normalizeUrl(request));
     const requestId = requestIdOf(request);
     const clientAddress = () => options.clientAddress(request);
-    const methods = options.methods.get(path);
+    let exchange: Exchange | undefined;
 
     const complete = (response: Response) => {
       response.headers.set(REQUEST_ID, requestId);
@@ -122,12 +124,12 @@ export function respond(
 
       observer.onResponse({
         method: request.method,
-        path: methods === undefined ? "other" : path,
+        path: path?.pattern ?? "other",
         status: response.status,
         durationMs: performance.now() - startedAt,
         requestId,
         clientAddress,
-        caller: callers.get(request),
+        caller: exchange?.caller,
       });
 
       // Bun reads the rest of a small body by itself. While the server is shutting down, the
@@ -147,8 +149,7 @@ export function respond(
       const isHead = request.method === "HEAD";
       const response = isHead ? headOf(error) : errorResponse(error);
       // RFC 9110, section 15.5.6.
-      if (error.code === "method_not_allowed")
-        response.headers.set("allow", methods?.join(", ") ?? "");
+      if (error.code === "method_not_allowed") response.headers.set("allow", path?.allow ?? "");
       if (endsConnection(error.code, request)) response.headers.set("connection", "close");
 
       complete(response);
@@ -166,9 +167,10 @@ export function respond(
       return fail(
         new PlantStoreError("malformed_request", "trailers are not supported: send no `Trailer`"),
       );
-    if (methods === undefined) return fail(new PlantStoreError("unknown_path"));
-    if (!methods.includes(request.method)) {
-      const preflight = cors?.preflight(request, methods);
+    if (path === undefined) return fail(new PlantStoreError("unknown_path"));
+    const access = path.access.get(request.method);
+    if (access === undefined) {
+      const preflight = cors?.preflight(request, path.allow);
       if (preflight === undefined) return fail(new PlantStoreError("method_not_allowed"));
 
       // Browsers send none: so a proxy has taken the framing of a body away.
@@ -176,6 +178,8 @@ export function respond(
       return complete(preflight);
     }
 
+    exchange = { access, caller: undefined };
+    exchanges.set(request, exchange);
     let response: Response | Promise<Response>;
     try {
       response = handle(request);

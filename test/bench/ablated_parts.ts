@@ -29,7 +29,7 @@ export const ABLATED_PARTS: readonly AblatedPart[] = [
   {
     name: "token and scope",
     without: [
-      change("http/bearer_guard.ts", "return requireAccepted(", "return;\n      requireAccepted("),
+      change("http/bearer_guard.ts", "return requireAccess(", "return;\n      requireAccess("),
     ],
   },
   {

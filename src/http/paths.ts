@@ -1,0 +1,99 @@
+import type { Scope } from "../auth/authenticate.ts";
+
+/** Who may use an operation: everybody, or whoever has a token with this scope. */
+export type Access = "public" | Scope;
+
+/** The methods of a path. `GET` includes `HEAD`. */
+type Methods = Readonly<Partial<Record<"GET" | "POST" | "PUT" | "PATCH" | "DELETE", Access>>>;
+
+/** Who may use which method of which path. */
+type PathTable = Readonly<Record<`/${string}`, Methods>>;
+
+/**
+ * Every path of the API, as OpenAPI writes them: `/plants/{id}` has a parameter. A route that is not
+ * here does not exist, and a path without a route does not either. Everything that depends on a path
+ * reads this table: which methods it takes, who may use it, its label in metrics and traces, and
+ * whether the document asks for a token.
+ */
+export const PATHS: PathTable = {
+  "/plants": { POST: "write" },
+
+  "/livez": { GET: "public" },
+  "/readyz": { GET: "public" },
+  "/metrics": { GET: "metrics" },
+
+  "/": { GET: "public" },
+  "/swagger": { GET: "public" },
+  "/swagger/json": { GET: "public" },
+  "/swagger/page.css": { GET: "public" },
+  "/swagger/start.js": { GET: "public" },
+  "/swagger/swagger-ui.css": { GET: "public" },
+  "/swagger/swagger-ui-bundle.js": { GET: "public" },
+  "/swagger/favicon-32x32.png": { GET: "public" },
+};
+
+/** A path of the table that has a route. */
+export interface Path {
+  /** As the table writes it: the label in metrics and traces. */
+  readonly pattern: string;
+  /** Who may use each method. */
+  readonly access: ReadonlyMap<string, Access>;
+  /** The methods, as the header `Allow` lists them. */
+  readonly allow: string;
+}
+
+/** A route of Elysia, which writes parameters as `:id`. */
+export interface Route {
+  readonly path: string;
+  readonly method: string;
+}
+
+/**
+ * Finds the path of the table that a request means.
+ *
+ * @param routes Those of the app.
+ * @returns A function from a request's path; `undefined` for one that does not exist.
+ * @throws {TypeError} If a route is not in the table.
+ */
+export function pathFinder(
+  routes: readonly Route[],
+  table: PathTable = PATHS,
+): (path: string) => Path | undefined {
+  const literal = new Map<string, Path>();
+  const withParameters: { readonly regExp: RegExp; readonly path: Path }[] = [];
+
+  for (const path of pathsOf(routes, table)) {
+    if (path.pattern.includes("{")) withParameters.push({ regExp: regExpOf(path.pattern), path });
+    else literal.set(path.pattern, path);
+  }
+
+  const find = (text: string) => withParameters.find(({ regExp }) => regExp.test(text))?.path;
+  return (text) => literal.get(text) ?? (withParameters.length === 0 ? undefined : find(text));
+}
+
+/** The paths of these routes. Throws a TypeError for a route that is not in the table. */
+function pathsOf(routes: readonly Route[], table: PathTable): Path[] {
+  const access = new Map<string, Map<string, Access>>();
+
+  for (const { path, method } of routes) {
+    const pattern = path.replace(/:(\w+)/g, "{$1}") as keyof PathTable;
+    const allowed = table[pattern]?.[method as keyof Methods];
+    if (allowed === undefined)
+      throw new TypeError(`Cannot create the app: ${method} ${pattern} is not in PATHS`);
+
+    const methods = access.get(pattern) ?? new Map<string, Access>();
+    access.set(pattern, methods.set(method, allowed));
+    if (method === "GET") methods.set("HEAD", allowed);
+  }
+
+  return Array.from(access, ([pattern, methods]) => ({
+    pattern,
+    access: methods,
+    allow: [...methods.keys()].join(", "),
+  }));
+}
+
+/** A parameter is one segment that is not empty. */
+function regExpOf(pattern: string): RegExp {
+  return new RegExp(`^${pattern.replaceAll(".", "\\.").replace(/\{\w+\}/g, "[^/]+")}$`);
+}
