@@ -75,12 +75,6 @@ export interface DatabaseAdapter {
 /** How to open a database: `create` creates it if there is none, `write` and `read` need one. */
 export type Access = "create" | "write" | "read";
 
-/**
- * The share of the timeout of `add` for the database: the rest is for telling the caller why it
- * failed.
- */
-export const ADD_SHARE = 0.9;
-
 /** Takes a line for the user or the log about a problem that loses no data. */
 export type OnWarning = (message: string, cause?: unknown) => void;
 

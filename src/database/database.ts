@@ -63,7 +63,10 @@ export type StoreOutcome = AddOutcome | "unavailable";
 
 /** How to add a batch. */
 export interface AddOptions {
-  /** The caller's timeout, in milliseconds. */
+  /**
+   * When to settle at the latest, in milliseconds from now. `groupCommit()` leaves the last tenth of
+   * its own timeout for telling the clients why it failed.
+   */
   readonly timeoutMs: number;
 }
 

@@ -112,12 +112,18 @@ function settle({ resolve, reject }: PendingAdd, outcome: StoreOutcome): void {
 }
 
 /**
- * Until the last deadline of the batch, in whole milliseconds; at least one, because timers can be
- * late.
+ * The share of the time until a deadline that the store gets: the rest is for telling the clients
+ * why it failed.
+ */
+const STORE_SHARE = 0.9;
+
+/**
+ * How long the store may take, in whole milliseconds; at least one, because timers can be late. The
+ * last deadline of the batch counts.
  */
 function timeLeft(batch: Batch, now: number): number {
   const { deadline = now } = batch.at(-1) ?? {};
-  return Math.max(1, Math.ceil(deadline - now));
+  return Math.max(1, Math.ceil((deadline - now) * STORE_SHARE));
 }
 
 /** Rejects adds that are past their deadline, and says what became of their plants. */

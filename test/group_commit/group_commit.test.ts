@@ -163,7 +163,7 @@ test.each<[what: string, options: GroupCommitOptions, ...steps: Step[]]>([
   [
     "plants that expire leave room for as many bytes, once they are not in flight",
     { queueBytes: 100, timeoutMs: 50 },
-    "add 7*25; turns; add 8*25 9*25 → store 7 in 50; 9 queue_full",
+    "add 7*25; turns; add 8*25 9*25 → store 7 in 45; 9 queue_full",
     "tick 50; add 10*25 11*25 → 7 unknown; 8 not stored; 11 queue_full",
   ],
   // Admission
@@ -210,16 +210,16 @@ test.each<[what: string, options: GroupCommitOptions, ...steps: Step[]]>([
   [
     "a commit that takes too long rejects with an unknown outcome; the batch counts until it is back, and the next plants are stored",
     { timeoutMs: 100 },
-    "add 1; turns → store 1 in 100",
+    "add 1; turns → store 1 in 90",
     "tick 99 →",
     "tick 1; size → 1 unknown; size 1",
-    "add 2; turns; end; turns; size → store 2 in 100; size 1",
+    "add 2; turns; end; turns; size → store 2 in 90; size 1",
     "end → 2 added",
   ],
   [
     "every plant has a deadline of its own, in flight and pending",
     { timeoutMs: 100 },
-    "add 1; tick 30; add 2; turns → store 1 2 in 100",
+    "add 1; tick 30; add 2; turns → store 1 2 in 90",
     "tick 30; add 3; tick 20; add 4 →",
     "tick 19 →",
     "tick 1 → 1 unknown",
@@ -233,14 +233,14 @@ test.each<[what: string, options: GroupCommitOptions, ...steps: Step[]]>([
   [
     "a plant that is added long after the last one has its whole time, and a deadline",
     { timeoutMs: 100 },
-    "add 1; turns; end; timers → store 1 in 100; 1 added; timers 0",
-    "tick 90; add 2; turns; tick 99 → store 2 in 100",
+    "add 1; turns; end; timers → store 1 in 90; 1 added; timers 0",
+    "tick 90; add 2; turns; tick 99 → store 2 in 90",
     "tick 1 → 2 unknown",
   ],
   [
     "the store gets the time that the newest plant of the batch has left",
     { timeoutMs: 100 },
-    "add 1; turns; add 2; tick 30; add 3; tick 60; end; turns → store 1 in 100; 1 added; store 2 3 in 40",
+    "add 1; turns; add 2; tick 30; add 3; tick 60; end; turns → store 1 in 90; 1 added; store 2 3 in 36",
   ],
   [
     "drain() resolves when the deadline of the last pending plant is over",

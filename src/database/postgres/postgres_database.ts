@@ -1,6 +1,6 @@
 import { withDeadline } from "../../async/deadline.ts";
 import type { NewPlant } from "../../plant/plant.ts";
-import { type Access, ADD_SHARE } from "../adapter.ts";
+import type { Access } from "../adapter.ts";
 import { type Database, DatabaseError, keysetPages, type PlantStore } from "../database.ts";
 import type { Connection } from "./connection.ts";
 import { PostgresFailure, toDatabaseError } from "./errors.ts";
@@ -134,9 +134,8 @@ export function plantStore(pool: Pool): PlantStore {
 
   return {
     add: (batch, { timeoutMs }) => {
-      const limitMs = timeoutMs * ADD_SHARE;
-      const deadline = performance.now() + limitMs;
-      return pool.run((connection) => addPlants(connection, batch, held, deadline), limitMs);
+      const deadline = performance.now() + timeoutMs;
+      return pool.run((connection) => addPlants(connection, batch, held, deadline), timeoutMs);
     },
     probe: () => pool.run(probe, PROBE_TIMEOUT_MS),
   };
