@@ -73,7 +73,9 @@ function settingHelp(setting: Setting<unknown>): string {
     preset === "" ? sentenceOf(setting) : `${sentenceOf(setting)} (default: ${preset})`;
   const wrapped = new Help().boxWrap(meaning, HELP_WIDTH - INDENT);
 
-  return `  ${names.join(", ")}\n${wrapped.replace(/^/gm, " ".repeat(INDENT))}`;
+  const heading = new Help().boxWrap(names.join(", "), HELP_WIDTH - 2).replace(/^/gm, "  ");
+
+  return `${heading}\n${wrapped.replace(/^/gm, " ".repeat(INDENT))}`;
 }
 
 /** The meaning as a sentence in plain text. The README has it as Markdown. */

@@ -5,6 +5,7 @@ import type { Logger } from "@logtape/logtape";
 import { withAbort, withDeadline } from "../async/deadline.ts";
 import { version } from "../build/version.ts" with { type: "macro" };
 import { adapterOf } from "../database/adapters.ts";
+import type { PlantStore } from "../database/database.ts";
 import { ConfigError, PlantStoreError, reasonOf } from "../errors.ts";
 import { type GroupCommit, groupCommit } from "../group_commit/group_commit.ts";
 import { readPostgresUrl, readStaticTokens } from "../settings/secret_files.ts";
@@ -124,6 +125,13 @@ async function start(config: Config, { process, parts, logging, lifetime }: Star
   const [staticTokens] = (await withAbort(reading, stop)) ?? [];
   if (staticTokens === undefined) return;
 
+  const tracing = await loadTracing(config, log);
+  if (tracing !== undefined) {
+    const reason = "the collector did not accept the last spans in time";
+    const notSent = () => log.warning("Trace export failed", { reason });
+    atStop(0.1, (timeoutMs) => withDeadline(tracing.close(), timeoutMs, notSent));
+  }
+
   // Opening may wait for a lock or a disk. Meanwhile the rest of the program is loaded.
   const { databaseUrlFile: urlFile } = config;
   const readUrl = urlFile === undefined ? undefined : () => readPostgresUrl(urlFile);
@@ -146,13 +154,6 @@ async function start(config: Config, { process, parts, logging, lifetime }: Star
     return withDeadline(closing.catch(failStorage), timeoutMs, notClosed);
   });
 
-  const tracing = await loadTracing(config, log);
-  if (tracing !== undefined) {
-    const reason = "the collector did not accept the last spans in time";
-    const notSent = () => log.warning("Trace export failed", { reason });
-    atStop(0.1, (timeoutMs) => withDeadline(tracing.close(), timeoutMs, notSent));
-  }
-
   const [{ serviceApp, internalError }, { authentication, keepFresh, loadTokens }] = await loading;
   const tokens = await loadTokens(database.tokens, { staticTokens, database: adapter.name, stop });
   if (tokens === undefined) return;
@@ -166,12 +167,14 @@ async function start(config: Config, { process, parts, logging, lifetime }: Star
 
   const metrics = createMetrics();
   const observer = createObserver({ ...logging, metrics, tracing }, config);
-  const commits = groupCommit(database.plants, {
-    queueLimit: config.queueLimit,
-    timeoutMs: config.requestTimeoutMs,
-    maxInFlight: adapter.maxInFlight,
-    onCommit: observer.onCommit,
-  });
+  const gather = (store: PlantStore) =>
+    groupCommit(store, {
+      queueLimit: config.queueLimit,
+      timeoutMs: config.requestTimeoutMs,
+      maxInFlight: adapter.maxInFlight,
+      onCommit: observer.onCommit,
+    });
+  const commits = tracing?.tracePlants(database.plants, gather) ?? gather(database.plants);
   metrics.registerQueue(() => commits.size());
   metrics.registerDatabase(database.metrics);
 
@@ -224,14 +227,16 @@ export async function finishRequests(
 }
 
 /** OpenTelemetry is large: only a server with a collector loads it. */
-async function loadTracing({ tracing }: Config, log: Logger): Promise<Tracing | undefined> {
-  if (tracing === undefined) return undefined;
+async function loadTracing(config: Config, log: Logger): Promise<Tracing | undefined> {
+  const { tracing, tracesExporter } = config;
+  if (tracing === undefined || tracesExporter === "none") return undefined;
 
   const { startTracing } = await import("../telemetry/tracing.ts");
   return startTracing({
     ...tracing,
     serviceVersion: version(),
     onFailure: (reason) => log.warning("Trace export failed", { reason }),
+    onIgnored: (variables) => log.warning("OpenTelemetry variables ignored", { variables }),
   });
 }
 

@@ -1,20 +1,18 @@
 import { AsyncLocalStorage } from "node:async_hooks";
+import { accessSync, constants } from "node:fs";
 import { hostname } from "node:os";
 
 import {
   type Context,
+  diag,
+  DiagLogLevel,
   ROOT_CONTEXT,
   type Span,
   SpanKind,
   SpanStatusCode,
   trace as traceApi,
 } from "@opentelemetry/api";
-import {
-  getNumberFromEnv,
-  getStringFromEnv,
-  parseTraceParent,
-  setGlobalErrorHandler,
-} from "@opentelemetry/core";
+import { getStringFromEnv, parseTraceParent, setGlobalErrorHandler } from "@opentelemetry/core";
 import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-proto";
 import {
   defaultResource,
@@ -25,23 +23,29 @@ import {
 import {
   BatchSpanProcessor,
   ParentBasedSampler,
-  type Sampler,
   TraceIdRatioBasedSampler,
   TracerProvider,
 } from "@opentelemetry/sdk-trace";
 
-import { reasonOf } from "../errors.ts";
+import type { PlantStore } from "../database/database.ts";
+import { ConfigError, PlantStoreError, reasonOf } from "../errors.ts";
+import type { GroupCommit } from "../group_commit/group_commit.ts";
 import type { CompletedRequest } from "../http/observer.ts";
+import { type OtelVariables, readOtelVariables } from "./otel_variables.ts";
 
 /** Where traces go, and under what name. */
 export interface TracingOptions {
-  /** The collector's address, without the path of traces. */
+  /** The collector's address for traces. */
   readonly endpoint: URL;
   readonly serviceName: string;
   readonly serviceVersion: string;
   /** Called with the reason when an export failed, which loses its spans. */
   readonly onFailure: (reason: string) => void;
+  /** Called with the names of variables that are set, and have nothing to set here. */
+  readonly onIgnored: (variables: readonly string[]) => void;
 }
+
+type NewPlant = Parameters<GroupCommit["add"]>[0];
 
 type Fetch = (request: Request) => Response | Promise<Response>;
 
@@ -51,19 +55,25 @@ export type Tracing = ReturnType<typeof startTracing>;
 /**
  * Starts sending spans to a collector. A span has only what is in {@linkcode CompletedRequest}: no
  * header, query, token or body leaves the process.
+ *
+ * @throws {ConfigError} If a variable of OpenTelemetry cannot be obeyed.
  */
-export function startTracing({ endpoint, serviceName, serviceVersion, onFailure }: TracingOptions) {
+export function startTracing(options: TracingOptions) {
+  const { endpoint, serviceName, serviceVersion, onFailure, onIgnored } = options;
+  const variables = readOtelVariables((name) => getStringFromEnv(name)?.trim());
+  requireFiles(variables);
+  if (variables.ignored.length > 0) onIgnored(variables.ignored);
+
   // The message only: the error has the whole response of the collector.
   const report = (error: unknown) => onFailure(reasonOf(error));
   setGlobalErrorHandler(report);
+  reportWarnings(onFailure);
 
-  // No variable sets these numbers: the exporter takes any, and a batch of no spans would never
-  // end.
   const exporter = new OTLPTraceExporter({
-    url: `${endpoint.href.replace(/\/+$/, "")}/v1/traces`,
-    timeoutMillis: 10_000,
+    url: endpoint.href,
+    timeoutMillis: variables.timeoutMs,
   });
-  const processor = new BatchSpanProcessor({ exporter });
+  const processor = new BatchSpanProcessor({ exporter, ...variables.batches });
 
   // Later ones win: OTEL_RESOURCE_ATTRIBUTES over the host and the version, and the service's name
   // over both.
@@ -74,7 +84,7 @@ export function startTracing({ endpoint, serviceName, serviceVersion, onFailure 
 
   const provider = new TracerProvider({
     resource,
-    sampler: sampler(),
+    sampler: samplerOf(variables),
     spanProcessors: [processor],
   });
   const tracer = provider.getTracer("plant-store");
@@ -86,7 +96,17 @@ export function startTracing({ endpoint, serviceName, serviceVersion, onFailure 
     trace:
       (fetch: Fetch): Fetch =>
       (request) => {
-        const span = tracer.startSpan(request.method, { kind: SpanKind.SERVER }, parentOf(request));
+        const attributes = {
+          "http.request.method": METHODS.has(request.method) ? request.method : "_OTHER",
+          "url.scheme": request.url.startsWith("https:") ? "https" : "http",
+        };
+        const parent = variables.continuesTraces ? parentOf(request) : ROOT_CONTEXT;
+        const span = tracer.startSpan(
+          nameOf(request.method),
+          { kind: SpanKind.SERVER, attributes },
+          parent,
+        );
+
         return spans.run(span, async () => {
           try {
             return await fetch(request);
@@ -97,6 +117,60 @@ export function startTracing({ endpoint, serviceName, serviceVersion, onFailure 
       },
 
     /**
+     * Makes a span of each plant's way to the disk, below that of its request. It says where the
+     * plant waited: in the queue, or for the commit of its batch.
+     *
+     * @param gather Makes a queue over a store.
+     */
+    tracePlants(store: PlantStore, gather: (store: PlantStore) => GroupCommit): GroupCommit {
+      const waiting = new Map<NewPlant, { readonly span: Span; readonly since: number }>();
+
+      const commits = gather({
+        probe: () => store.probe(),
+        async add(plants, addOptions) {
+          const start = performance.now();
+          const traced = plants.flatMap((plant) => waiting.get(plant) ?? []);
+          for (const { span, since } of traced) {
+            span.setAttribute("plant_store.queue.duration", (start - since) / 1_000);
+            span.setAttribute("plant_store.batch.size", plants.length);
+          }
+
+          try {
+            return await store.add(plants, addOptions);
+          } finally {
+            const duration = (performance.now() - start) / 1_000;
+            for (const { span } of traced)
+              span.setAttribute("plant_store.commit.duration", duration);
+          }
+        },
+      });
+
+      return {
+        size: () => commits.size(),
+        drain: (timeoutMs) => commits.drain(timeoutMs),
+        async add(plant) {
+          const request = spans.getStore();
+          if (!request?.isRecording()) return commits.add(plant);
+
+          const context = traceApi.setSpan(ROOT_CONTEXT, request);
+          const span = tracer.startSpan("commit", {}, context);
+          waiting.set(plant, { span, since: performance.now() });
+
+          try {
+            return await commits.add(plant);
+          } catch (error) {
+            const type = error instanceof PlantStoreError ? error.code : "internal";
+            span.setStatus({ code: SpanStatusCode.ERROR }).setAttribute("error.type", type);
+            throw error;
+          } finally {
+            waiting.delete(plant);
+            span.end();
+          }
+        },
+      };
+    },
+
+    /**
      * Gives the span of the current request its name, attributes and status. The error of a client
      * is not an error of the span (https://opentelemetry.io/docs/specs/semconv/http/http-spans).
      */
@@ -105,13 +179,15 @@ export function startTracing({ endpoint, serviceName, serviceVersion, onFailure 
       if (!span?.isRecording()) return;
 
       span.setAttributes({
-        "http.request.method": method,
         "http.response.status_code": status,
         "plant_store.request_id": requestId,
       });
       // https://opentelemetry.io/docs/specs/semconv/registry/attributes/user/
       if (caller !== undefined) span.setAttribute("user.id", caller.subject);
-      if (path !== "other") span.updateName(`${method} ${path}`).setAttribute("http.route", path);
+      if (path !== "other") {
+        span.updateName(`${nameOf(method)} ${path}`);
+        span.setAttributes({ "http.route": path, "url.path": path });
+      }
       if (status >= 500)
         span.setStatus({ code: SpanStatusCode.ERROR }).setAttribute("error.type", String(status));
     },
@@ -119,6 +195,42 @@ export function startTracing({ endpoint, serviceName, serviceVersion, onFailure 
     /** Sends the spans that are left, which takes as long as the collector does. Never rejects. */
     close: (): Promise<void> => provider.shutdown().catch(report),
   };
+}
+
+/** The methods that a span names (https://opentelemetry.io/docs/specs/semconv/http/http-spans). */
+const METHODS: ReadonlySet<string> = new Set(
+  "CONNECT DELETE GET HEAD OPTIONS PATCH POST PUT QUERY TRACE".split(" "),
+);
+
+/** The name of a span without a route. */
+function nameOf(method: string): string {
+  return METHODS.has(method) ? method : "HTTP";
+}
+
+/** @throws {ConfigError} If a file cannot be read. */
+function requireFiles({ files }: OtelVariables): void {
+  for (const { name, text } of files) {
+    try {
+      accessSync(text, constants.R_OK);
+    } catch (cause) {
+      throw new ConfigError(`Cannot use ${name}=${text}: ${reasonOf(cause)}`, { cause });
+    }
+  }
+}
+
+/** The SDK's own warnings, such as that the collector rejected a part of the spans. */
+function reportWarnings(onFailure: (reason: string) => void): void {
+  const report = (...words: unknown[]) => onFailure(words.map(String).join(" "));
+  const none = () => {};
+  diag.setLogger(
+    { error: report, warn: report, info: none, debug: none, verbose: none },
+    { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true },
+  );
+}
+
+function samplerOf({ sampling: { ratio, asParent } }: OtelVariables) {
+  const root = new TraceIdRatioBasedSampler(ratio);
+  return asParent ? new ParentBasedSampler({ root }) : root;
 }
 
 /**
@@ -139,22 +251,4 @@ function parentOf({ headers }: Request): Context {
   return parent === null
     ? ROOT_CONTEXT
     : traceApi.setSpanContext(ROOT_CONTEXT, { ...parent, isRemote: true });
-}
-
-/**
- * Which requests get a span, as the environment says. Without a known name, it is all of them,
- * unless the client's span says otherwise
- * (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/#general-sdk-configuration).
- */
-function sampler(): Sampler {
-  const name = getStringFromEnv("OTEL_TRACES_SAMPLER") ?? "";
-  const traceidratio = getNumberFromEnv("OTEL_TRACES_SAMPLER_ARG") ?? 1;
-
-  const ratios: Partial<Record<string, number>> = { always_on: 1, always_off: 0, traceidratio };
-  const ratio = ratios[name.replace(/^parentbased_/, "")];
-  const root = new TraceIdRatioBasedSampler(ratio ?? 1);
-
-  return ratio === undefined || name.startsWith("parentbased_")
-    ? new ParentBasedSampler({ root })
-    : root;
 }

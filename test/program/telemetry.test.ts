@@ -1,12 +1,15 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
+import { readdirSync } from "node:fs";
 
 import { sendHalf } from "../faults/health.ts";
 import { bearer, CLOSED_PORT, post, TOKEN } from "../support/client.ts";
 import { startCollector } from "../support/collector.ts";
 import {
+  emptyDirectory,
   exitCodeOf,
   freePort,
   isFromSlowMachine,
+  runToEnd,
   start,
   startServer,
   TEST_TIMEOUT_MS,
@@ -241,27 +244,47 @@ test.concurrent("what ended just before a stop is sent", async () => {
   expect(collector.resources).toMatchObject([{ "service.name": "greenhouse" }]);
 });
 
-test.concurrent(
-  "OpenTelemetry's variables for batches and timeouts are ignored, so none of them harms a server",
-  async () => {
-    using collector = startCollector();
-    const env = traced(collector.url, {
-      OTEL_BSP_SCHEDULE_DELAY: "-1",
-      OTEL_BSP_EXPORT_TIMEOUT: "1e12",
-      OTEL_BSP_MAX_QUEUE_SIZE: "1",
-      OTEL_BSP_MAX_EXPORT_BATCH_SIZE: "0",
-      OTEL_EXPORTER_OTLP_TIMEOUT: "1e12",
-    });
+test.concurrent.each([
+  ["OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "http/protobuf"],
+  ["OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "0", "an integer from 1 to 2048"],
+  ["OTEL_TRACES_EXPORTER", "zipkin", "otlp or none"],
+])("%s=%s is refused in one line, and makes no database", async (name, value, expected) => {
+  using home = emptyDirectory();
+  const env = traced("http://127.0.0.1:9", { [name]: value });
+  expect(await runToEnd({ args: ["--port", "0"], env, cwd: home.path })).toEqual({
+    exitCode: 2,
+    stdout: "",
+    stderr: `Cannot use ${name}=${value}: expected ${expected}\n`,
+  });
+  expect(readdirSync(home.path)).toEqual([]);
+});
 
-    await using server = await startServer({ env });
-    await fetch(`${server.url}/livez`);
-    expect(await server.stop()).toBe(0);
+test.concurrent.each([
+  [{ OTEL_SDK_DISABLED: "True", OTEL_EXPORTER_OTLP_PROTOCOL: "grpc" }],
+  [{ OTEL_TRACES_EXPORTER: "none" }],
+])("with %j nothing is sent", async (more) => {
+  using collector = startCollector();
+  await using server = await startServer({ env: traced(collector.url, more) });
+  expect((await post(server.url)).status).toBe(200);
+  expect(await server.stop()).toBe(0);
+  expect(collector.requests).toEqual([]);
+});
 
-    const lines = (await server.stderr.end).trim().split("\n");
-    for (const line of lines) expect(() => JSON.parse(line) as unknown).not.toThrow();
-    expect(collector.spans.map(({ name }) => name)).toEqual(["GET /livez"]);
-  },
-);
+test.concurrent("a span of a plant has one below it for its commit", async () => {
+  using collector = startCollector();
+  // The endpoint of traces wins, and is taken as it is.
+  const env = traced("http://127.0.0.1:9", {
+    OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: `${collector.url}/v1/traces`,
+  });
+  await using server = await startServer({ env });
+  expect((await post(server.url)).status).toBe(200);
+  expect(await server.stop()).toBe(0);
+
+  const [commit, request] = collector.spans;
+  expect([commit?.name, request?.name]).toEqual(["commit", "POST /plants"]);
+  expect(commit?.parentSpanId).toBe(String(request?.spanId));
+  expect(commit?.attributes).toMatchObject({ "plant_store.batch.size": 1 });
+});
 
 test.concurrent("a collector that never answers does not hold up the stop", async () => {
   using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
@@ -326,7 +349,7 @@ test.concurrent(
     expect((await post(server.url)).status).toBe(200);
     await expect(fetch(`http://127.0.0.1:${metricsPort}/metrics`)).rejects.toThrow();
     expect(await server.stop()).toBe(0);
-    expect(collector.spans).toHaveLength(1);
+    expect(collector.spans).toHaveLength(2);
 
     const sent = collector.requests.map(({ text }) => text).join();
     for (const secret of ["secret", TOKEN, server.cwd]) expect(sent).not.toContain(secret);

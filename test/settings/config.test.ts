@@ -288,7 +288,7 @@ test("parseConfig() takes a collector of traces", () => {
   const OTEL_SERVICE_NAME = "greenhouse";
   const { tracing } = parseConfig({ OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME });
   expect(tracing).toEqual({
-    endpoint: new URL(OTEL_EXPORTER_OTLP_ENDPOINT),
+    endpoint: new URL(`${OTEL_EXPORTER_OTLP_ENDPOINT}/v1/traces`),
     serviceName: OTEL_SERVICE_NAME,
   });
 });
@@ -325,7 +325,8 @@ test("loggableSettings() shows what is in force, and no secret", () => {
     corsOrigins: "",
     tls: { certFile: "cert.pem", keyFile: "key.pem" },
     logFormat: "json",
-    tracing: { endpoint: "http://127.0.0.1:4318/", serviceName: "plant-store" },
+    tracesExporter: "otlp",
+    tracing: { endpoint: "http://127.0.0.1:4318/v1/traces", serviceName: "plant-store" },
   });
 });
 

@@ -1,8 +1,10 @@
 /**
  * An OTLP receiver (https://opentelemetry.io/docs/specs/otlp/#otlphttp) on a free port, until the
  * end of the scope.
+ *
+ * @param reply The body of every response. @default empty
  */
-export function startCollector() {
+export function startCollector(reply?: Uint8Array<ArrayBuffer>) {
   const spans: ReturnType<typeof toSpan>[] = [];
   const resources: ReturnType<typeof attributesOf>[] = [];
   const requests: { path: string; headers: Headers; text: string }[] = [];
@@ -29,7 +31,7 @@ export function startCollector() {
           spans.push(...scopeSpans.all(2).map(toSpan));
       }
 
-      return new Response();
+      return new Response(reply, { headers: { "content-type": "application/x-protobuf" } });
     },
   });
 
@@ -55,6 +57,7 @@ function toSpan(bytes: Uint8Array) {
     name: span.text(5),
     /** In lower-case hex, as in a `traceparent`. */
     traceId: span.bytes(1).toHex(),
+    spanId: span.bytes(2).toHex(),
     parentSpanId: span.bytes(4).toHex(),
     /** 2 for a server's. */
     kind: span.number(6),
@@ -64,14 +67,22 @@ function toSpan(bytes: Uint8Array) {
   };
 }
 
-/** Each value is a message of one field: 1 for a string, 3 for an integer. */
+/** Each value is a message of one field: 1 for a string, 3 for an integer, 4 for a double. */
 function attributesOf(message: Message, field: number): Record<string, string | number> {
   const entries = message.all(field).map((bytes) => {
     const attribute = decode(bytes);
     const value = decode(attribute.bytes(2));
-    return [attribute.text(1), value.has(3) ? value.number(3) : value.text(1)] as const;
+    return [attribute.text(1), valueOf(value)] as const;
   });
   return Object.fromEntries(entries);
+}
+
+function valueOf(value: Message): string | number {
+  if (value.has(3)) return value.number(3);
+  if (!value.has(4)) return value.text(1);
+
+  const double = value.bytes(4);
+  return new DataView(double.buffer, double.byteOffset).getFloat64(0, true);
 }
 
 type Message = ReturnType<typeof decode>;

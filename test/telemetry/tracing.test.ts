@@ -1,7 +1,10 @@
 import { afterEach, expect, test } from "bun:test";
 import { hostname } from "node:os";
 
-import { PlantStoreError } from "../../src/errors.ts";
+import type { PlantStore } from "../../src/database/database.ts";
+import { memoryStore } from "../../src/database/memory.ts";
+import { ConfigError, PlantStoreError } from "../../src/errors.ts";
+import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import type { AppOptions } from "../../src/http/app.ts";
 import { startTracing } from "../../src/telemetry/tracing.ts";
 import { postPlant, testApp, TOKEN } from "../support/app.ts";
@@ -15,16 +18,24 @@ afterEach(() => {
 const UNSET = 0;
 const ERROR = 2;
 
-/** Sends requests to a traced app, all at once, and returns what the collector received of them. */
-async function traced(requests: readonly Request[], options: Partial<AppOptions> = {}) {
-  using collector = startCollector();
+/** Tracing that sends to a collector, and what failed of that. */
+function tracingTo(url: string) {
   const failures: string[] = [];
-  const { trace, onResponse, close } = startTracing({
-    endpoint: new URL(`${collector.url}/`),
+  const tracing = startTracing({
+    endpoint: new URL(`${url}/v1/traces`),
     serviceName: "greenhouse",
     serviceVersion: "1.2.3",
     onFailure: (reason) => failures.push(reason),
+    onIgnored: (variables) => failures.push(...variables),
   });
+  return { failures, tracing };
+}
+
+/** Sends requests to a traced app, all at once, and returns what the collector received of them. */
+async function traced(requests: readonly Request[], options: Partial<AppOptions> = {}) {
+  using collector = startCollector();
+  const { failures, tracing } = tracingTo(collector.url);
+  const { trace, onResponse, close } = tracing;
   const fetch = trace(testApp({ observer: { onError() {}, onResponse }, ...options }).fetch);
 
   await Promise.all(requests.map((request) => fetch(request)));
@@ -61,13 +72,15 @@ test("each of many requests at once is a span of its own, with the response's st
     attributes: {
       "http.request.method": method,
       "http.response.status_code": status,
-      ...(route !== undefined && { "http.route": route }),
+      "url.scheme": "http",
+      ...(route !== undefined && { "http.route": route, "url.path": route }),
       ...(status >= 500 && { "error.type": String(status) }),
       ...([200, 400, 409].includes(status) && route === "/plants" && { "user.id": "static:1" }),
       "plant_store.request_id": `${index}`,
     },
     kind: 2,
     traceId: expect.stringMatching(/^[\da-f]{32}$/),
+    spanId: expect.stringMatching(/^[\da-f]{16}$/),
     parentSpanId: "",
   }));
 
@@ -148,7 +161,8 @@ test.each<{ sampler: string; ratio?: string; sampled: boolean[] }>([
   { sampler: "parentbased_always_on", sampled: [true, true, false] },
   { sampler: "parentbased_always_off", sampled: [false, true, false] },
   { sampler: "parentbased_traceidratio", ratio: "0", sampled: [false, true, false] },
-  { sampler: "unknown", sampled: [true, true, false] },
+  { sampler: "Always_Off", sampled: [false, false, false] },
+  { sampler: "", sampled: [true, true, false] },
 ])(
   "OTEL_TRACES_SAMPLER=$sampler, OTEL_TRACES_SAMPLER_ARG=$ratio",
   async ({ sampler, ratio, sampled }) => {
@@ -181,4 +195,117 @@ test("OTEL_RESOURCE_ATTRIBUTES and OTEL_EXPORTER_OTLP_HEADERS are sent", async (
   expect(resources).toMatchObject([
     { "deployment.environment.name": "test", "service.name": "greenhouse" },
   ]);
+});
+
+test("a span names no method that a client makes up", async () => {
+  const propfind = new Request("https://localhost:3000/plants", { method: "PROPFIND" });
+  const { spans } = await traced([propfind]);
+  expect(spans).toMatchObject([
+    {
+      name: "HTTP /plants",
+      attributes: { "http.request.method": "_OTHER", "url.scheme": "https", "url.path": "/plants" },
+    },
+  ]);
+});
+
+test("a span below that of the request says where the plant waited", async () => {
+  using collector = startCollector();
+  const { tracing } = tracingTo(collector.url);
+  const memory = memoryStore();
+  let batches = 0;
+  const begun = Promise.withResolvers<void>();
+
+  const store: PlantStore = {
+    ...memory,
+    async add(plants) {
+      begun.resolve();
+      if (++batches === 3) throw new PlantStoreError("storage_unavailable");
+      await Bun.sleep(30);
+      return memory.add(plants, { timeoutMs: 1 });
+    },
+  };
+  const plants = tracing.tracePlants(store, (inner) => groupCommit(inner));
+  const { onResponse } = tracing;
+  const app = testApp({ plants, observer: { onError() {}, onResponse } });
+  const fetch = tracing.trace(app.fetch);
+
+  const first = fetch(postPlant({ id: 1, name: "Fern" }));
+  await begun.promise;
+  // These wait for the commit of the first one.
+  const others = [2, 3, 4].map((id) => fetch(postPlant({ id, name: "Fern" })));
+  await Promise.all([first, ...others]);
+  await fetch(postPlant({ id: 5, name: "Fern" }));
+  await tracing.close();
+
+  const requests = collector.spans.filter(({ name }) => name === "POST /plants");
+  const commits = collector.spans.filter(({ name }) => name === "commit");
+  expect(commits.map(({ parentSpanId }) => parentSpanId).toSorted()).toEqual(
+    requests.map(({ spanId }) => spanId).toSorted(),
+  );
+
+  const sizes = commits.map(({ attributes }) => attributes["plant_store.batch.size"]);
+  expect(sizes).toEqual([1, 3, 3, 3, 1]);
+  expect(commits.map(({ status }) => status)).toEqual([UNSET, UNSET, UNSET, UNSET, ERROR]);
+  expect(commits.at(-1)?.attributes["error.type"]).toBe("storage_unavailable");
+
+  // A timer fires a millisecond early at most.
+  for (const { attributes } of commits.slice(0, 4))
+    expect(Number(attributes["plant_store.commit.duration"])).toBeGreaterThan(0.028);
+  const waits = commits.map(({ attributes }) => Number(attributes["plant_store.queue.duration"]));
+  expect(waits[0]).toBeLessThan(Math.min(...waits.slice(1, 4)));
+});
+
+test("what the collector did not take of an export is reported", async () => {
+  // ExportTraceServiceResponse: partial_success (1) with rejected_spans (1) and error_message (2).
+  const partialSuccess = Uint8Array.of(0x0a, 6, 0x08, 1, 0x12, 2, 0x6e, 0x6f);
+  using collector = startCollector(partialSuccess);
+  const { failures, tracing } = tracingTo(collector.url);
+  await tracing.trace(testApp().fetch)(get("/livez"));
+  await tracing.close();
+
+  expect(failures).toEqual([expect.stringMatching(/Partial Success.*"errorMessage":"no"/)]);
+});
+
+test.each([
+  ["OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "http/protobuf"],
+  ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json", "http/protobuf"],
+  ["OTEL_EXPORTER_OTLP_COMPRESSION", "zstd", "none or gzip"],
+  ["OTEL_EXPORTER_OTLP_TIMEOUT", "1e12", "an integer from 1 to 2147483647"],
+  ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "0", "an integer from 1 to 2147483647"],
+  ["OTEL_BSP_SCHEDULE_DELAY", "-1", "an integer from 1 to 2147483647"],
+  ["OTEL_BSP_EXPORT_TIMEOUT", "1e12", "an integer from 1 to 2147483647"],
+  ["OTEL_BSP_MAX_QUEUE_SIZE", "0", "an integer from 1 to 9007199254740991"],
+  ["OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "2049", "an integer from 1 to 2048"],
+  ["OTEL_TRACES_SAMPLER_ARG", "2", "a number from 0 to 1"],
+  ["OTEL_TRACES_SAMPLER_ARG", "half", "a number from 0 to 1"],
+  [
+    "OTEL_TRACES_SAMPLER",
+    "jaeger_remote",
+    "always_on, always_off or traceidratio, each alone or after parentbased_",
+  ],
+  ["OTEL_PROPAGATORS", "b3", "tracecontext, baggage or none"],
+])("%s=%s is refused: expected %s", (name, value, expected) => {
+  process.env[name] = value;
+  expect(() => tracingTo("http://127.0.0.1:9")).toThrow(
+    new ConfigError(`Cannot use ${name}=${value}: expected ${expected}`),
+  );
+});
+
+test("a certificate that cannot be read is refused", () => {
+  process.env["OTEL_EXPORTER_OTLP_CERTIFICATE"] = "missing.pem";
+  expect(() => tracingTo("http://127.0.0.1:9")).toThrow(
+    /^Cannot use OTEL_EXPORTER_OTLP_CERTIFICATE=missing\.pem: .*no such file/i,
+  );
+});
+
+test("OTEL_PROPAGATORS=none begins a trace of its own", async () => {
+  process.env["OTEL_PROPAGATORS"] = "none";
+  const traceparent = `00-${TRACE_ID}-${PARENT}-01`;
+  const { spans } = await traced([get("/livez", { traceparent })]);
+  expect(spans.map(({ parentSpanId }) => parentSpanId)).toEqual([""]);
+});
+
+test("variables that have nothing to set here are named", () => {
+  Object.assign(process.env, { OTEL_METRICS_EXPORTER: "otlp", OTEL_LOGS_EXPORTER: "none" });
+  expect(tracingTo("http://127.0.0.1:9").failures).toEqual(["OTEL_METRICS_EXPORTER"]);
 });
