@@ -1,0 +1,203 @@
+import { describe, expect, setDefaultTimeout, test } from "bun:test";
+import {
+  chownSync,
+  existsSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+
+import type { SqliteStore } from "../../../src/database/sqlite/sqlite_store.ts";
+import { fill, skipsTmpfs, smallDisk } from "../../faults/settle.ts";
+import { skipped } from "../../support/missing.ts";
+import { emptyDirectory, ROOT, runToEnd, TEST_TIMEOUT_MS } from "../../support/program.ts";
+import { makeDisk, skipsShim } from "../../support/shim.ts";
+import { DRIVERS } from "../../support/sqlite_drivers.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+const FERN = { id: 1n, name: "Fern" };
+const MOSS = { id: 2n, name: "Moss" };
+const SOME = Array.from({ length: 400 }, (_, id) => ({ id: BigInt(id), name: "x".repeat(200) }));
+
+const PAGE_BYTES = 4_096;
+const OTHER_USER = 65_534;
+
+const skipsDisk = skipsTmpfs();
+const skipsUser =
+  process.getuid?.() !== 0 && skipped("a foreign journal: giving files away needs root");
+
+/** Adds a batch. Resolves to the outcomes, or to the code and the message of the refusal. */
+function add(store: SqliteStore, ...plants: Parameters<SqliteStore["add"]>[0]) {
+  return store
+    .add(plants, { timeoutMs: TEST_TIMEOUT_MS })
+    .catch(({ code, message }: Error & { code: string }) => `${code}: ${message}`);
+}
+
+const unavailable = (reason: string) =>
+  `storage_unavailable: ${reason}; send the plant again later`;
+
+/** Whether a store has failed for good by now. */
+const hasFailed = (store: SqliteStore) =>
+  Promise.race([store.failed.then(() => true), new Promise((end) => setImmediate(end, false))]);
+
+/** Writes to a file as another process does. */
+function overwrite(path: string, page: number, text: string): void {
+  Bun.spawnSync(["dd", `of=${path}`, `bs=${PAGE_BYTES}`, `seek=${page}`, "conv=notrunc"], {
+    stdin: Buffer.from(text.repeat(PAGE_BYTES / text.length)),
+  });
+}
+
+describe.each(Object.entries(DRIVERS))("the store on %s", (driver, open) => {
+  /** A database with some plants and no WAL. */
+  async function stored() {
+    const directory = emptyDirectory();
+    const path = directory.at("plants.db");
+    const store = await open(path);
+    await add(store, ...SOME);
+    store.close();
+    return { ...directory, path };
+  }
+
+  test.each([
+    ["a corrupt page", "\xff", 1],
+    ["text in the place of its pages", "This is no database. ____", 30],
+  ])(
+    "ends when it meets %s: it marks the file, and nothing writes to it",
+    async (_, text, count) => {
+      using file = await stored();
+      const store = await open(file.path);
+      expect(await add(store, FERN)).toEqual(["conflict"]);
+
+      const last = statSync(file.path).size / PAGE_BYTES - 5;
+      for (let page = last - count + 1; page <= last; page++) overwrite(file.path, page, text);
+      const before = readFileSync(file.path);
+      const other = await open(file.path).catch(({ message }: Error) => message);
+
+      // What the process has read before stays in memory: another store reads the disk.
+      const reading = typeof other === "string" ? store : other;
+      expect(await add(reading, ...SOME)).toBe(unavailable("storage is corrupt"));
+      expect(await hasFailed(reading)).toBe(true);
+      expect(existsSync(`${file.path}-corrupt`)).toBe(true);
+
+      for (const one of [store, reading]) one.close();
+      expect(readFileSync(file.path).equals(before)).toBe(true);
+      await expect(open(file.path)).rejects.toThrow(": it is corrupt (");
+    },
+  );
+
+  test("refuses a file that is no database, and leaves it as it was", async () => {
+    using directory = emptyDirectory();
+    const path = directory.at("plants.db");
+    writeFileSync(path, "This is no database.".repeat(100));
+    await expect(open(path)).rejects.toThrow(
+      `Cannot open database "${path}": file is not a database`,
+    );
+    expect(readFileSync(path, "utf8")).toBe("This is no database.".repeat(100));
+    expect(existsSync(`${path}-wal`)).toBe(false);
+  });
+
+  test.skipIf(skipsShim())(
+    "ends after a failed fsync: it marks that, leaves the WAL, and the next one resets it",
+    async () => {
+      using disk = makeDisk({ shim: true });
+      const program = [process.execPath, join(ROOT, "test/support/sqlite_drivers.ts")];
+      const options = disk.server({ faults: { failSync: 15 }, program });
+      const args = [driver, disk.database];
+
+      const run = await runToEnd({ ...options, args });
+      expect({ ...run, stdout: Number(run.stdout) }).toMatchObject({ exitCode: 0, stderr: "" });
+      expect(Number(run.stdout)).toBeGreaterThan(0);
+      expect(Number(run.stdout)).toBeLessThan(100);
+      expect(existsSync(`${disk.database}-unsynced`)).toBe(true);
+      expect(statSync(`${disk.database}-wal`).size).toBeGreaterThan(0);
+
+      const next = await runToEnd({ ...disk.server({ program }), args });
+      expect(next).toEqual({ exitCode: 0, stdout: "100\n", stderr: "" });
+      expect(existsSync(`${disk.database}-unsynced`)).toBe(false);
+    },
+  );
+
+  test.skipIf(skipsDisk)(
+    "starts on a full disk, refuses plants, and stores them once there is room",
+    async () => {
+      using directory = emptyDirectory();
+      using _ = smallDisk(directory.path, "size=1m");
+      const path = directory.at("plants.db");
+      const script = `
+        import { DRIVERS } from ${JSON.stringify(join(ROOT, "test/support/sqlite_drivers.ts"))};
+        const store = await DRIVERS["bun:sqlite"](process.argv[1]);
+        await store.add([{ id: 1n, name: "Fern" }], { timeoutMs: 1_000 });
+        process.kill(process.pid, "SIGKILL");`;
+      Bun.spawnSync([process.execPath, "-e", script, path]);
+      fill(directory.at("filler"));
+
+      const store = await open(path);
+      const large = Array.from({ length: 100 }, (_, id) => ({
+        id: BigInt(id + 9),
+        name: "x".repeat(4_000),
+      }));
+      expect(await add(store, ...large)).toBe(unavailable("storage is full"));
+      expect(await hasFailed(store)).toBe(false);
+
+      rmSync(directory.at("filler"));
+      expect(await add(store, FERN, MOSS)).toEqual(["present", "added"]);
+      store.close();
+    },
+  );
+
+  test.skipIf(skipsUser)(
+    "refuses a journal that another user has put beside the file",
+    async () => {
+      using file = await stored();
+      writeFileSync(`${file.path}-journal`, "rolled back");
+      chownSync(`${file.path}-journal`, OTHER_USER, OTHER_USER);
+      await expect(open(file.path)).rejects.toThrow(
+        `"plants.db-journal" beside it belongs to uid ${OTHER_USER}`,
+      );
+      expect(readFileSync(`${file.path}-journal`, "utf8")).toBe("rolled back");
+    },
+  );
+
+  test("obeys the marker of its file, and not that of another inode", async () => {
+    using file = await stored();
+    const mark = (inode: bigint) =>
+      writeFileSync(
+        `${file.path}-corrupt`,
+        JSON.stringify({ inode: `${inode}`, finding: "a gap" }),
+      );
+    const { ino } = statSync(file.path, { bigint: true });
+
+    mark(ino + 1n);
+    const store = await open(file.path);
+    expect(await add(store, FERN)).toEqual(["conflict"]);
+
+    mark(ino);
+    // It looks ten times a second.
+    let answer: unknown;
+    while (answer !== unavailable("storage is corrupt")) answer = await add(store, FERN);
+    expect(await hasFailed(store)).toBe(true);
+    store.close();
+    await expect(open(file.path)).rejects.toThrow("it is corrupt (a gap)");
+  });
+
+  test("refuses plants while its file is away, and ends when another one is at the path", async () => {
+    using file = await stored();
+    const store = await open(file.path);
+    renameSync(file.path, `${file.path}-away`);
+    expect(await add(store, FERN)).toBe(unavailable("storage is gone"));
+    expect(await hasFailed(store)).toBe(false);
+
+    renameSync(`${file.path}-away`, file.path);
+    expect(await add(store, FERN)).toEqual(["conflict"]);
+
+    writeFileSync(`${file.path}-new`, readFileSync("/dev/null"));
+    renameSync(`${file.path}-new`, file.path);
+    expect(await add(store, FERN)).toBe(unavailable("storage is gone"));
+    expect(await hasFailed(store)).toBe(true);
+    store.close();
+  });
+});

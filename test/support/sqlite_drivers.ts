@@ -1,0 +1,37 @@
+import { addingPlants } from "../../src/database/sqlite/adding.ts";
+import { connect } from "../../src/database/sqlite/bun_driver.ts";
+import { type SqliteStore, sqliteStore } from "../../src/database/sqlite/sqlite_store.ts";
+import { storeOf } from "../../src/database/sqlite/store.ts";
+
+/** The store of SQLite on each of its drivers, on this thread. */
+export const DRIVERS: Readonly<Record<string, (path: string) => Promise<SqliteStore>>> = {
+  async "bun:sqlite"(path) {
+    const connection = connect(path, { resetsWal: true });
+    return storeOf(connection, {
+      addPlant: addingPlants(connection),
+      lockTimeoutMs: 1_000,
+      walBytes: new Float64Array(1),
+    });
+  },
+  "node:sqlite": sqliteStore,
+};
+
+// As a program of its own, on a disk that fails: stores plants until the store has failed.
+if (import.meta.main) {
+  const [driver = "", path = ""] = process.argv.slice(2);
+  const store = await DRIVERS[driver]?.(path);
+  let acknowledged = 0;
+  let isOpen = true;
+  void store?.failed.then(() => (isOpen = false));
+
+  while (store !== undefined && isOpen && acknowledged < 100) {
+    const added = store.add([{ id: BigInt(acknowledged), name: "Fern" }], { timeoutMs: 1_000 });
+    await added.then(
+      () => acknowledged++,
+      () => {},
+    );
+  }
+
+  console.log(acknowledged);
+  store?.close();
+}
