@@ -24,9 +24,9 @@ if (import.meta.main) {
   let isOpen = true;
   void store?.failed.then(() => (isOpen = false));
 
-  while (store !== undefined && isOpen && acknowledged < 100) {
-    const added = store.add([{ id: BigInt(acknowledged), name: "Fern" }], { timeoutMs: 1_000 });
-    await added.then(
+  for (let id = 0n; id < 100n; id++) {
+    if (!isOpen) break;
+    await store?.add([{ id, name: "Fern" }], { timeoutMs: 1_000 }).then(
       () => acknowledged++,
       () => {},
     );

@@ -2,6 +2,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { statSync } from "node:fs";
 
 import type { Database } from "../../../src/database/database.ts";
+import { connect } from "../../../src/database/sqlite/bun_driver.ts";
 import { type Checkpoint, nextCheckpoint } from "../../../src/database/sqlite/checkpoint.ts";
 import { openSqliteWorker } from "../../../src/database/sqlite/sqlite_adapter.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
@@ -66,6 +67,30 @@ test("asking whether it is ready does not grow the WAL without end", async () =>
   // One page each: more than the WAL has when it is to begin anew.
   for (let probes = 0; probes < 5_500; probes++) await database.plants.probe();
   expect(statSync(`${path}-wal`).size).toBeLessThan(20 * 2 ** 20);
+});
+
+test("the file of a WAL that a reader has kept is cut once the reader is gone, and the metric is what the WAL holds", async () => {
+  using directory = emptyDirectory(memoryDirectory());
+  const path = directory.at("plants.db");
+  await using database = await openSqliteWorker(path);
+  const held = () =>
+    database.metrics().find(({ name }) => name === "plant_store_wal_bytes")?.value ?? 0;
+
+  {
+    using reader = connect(path, { access: "read" });
+    reader.run("BEGIN");
+    reader.query("SELECT count(*) FROM plants").get();
+    while (statSync(`${path}-wal`).size < 60 * 2 ** 20) await addBatches(database, path, 10);
+    expect(held()).toBeGreaterThan(50 * 2 ** 20);
+  }
+
+  // The checkpoint that a reader has blocked is tried again a thousand pages later.
+  const end = performance.now() + TEST_TIMEOUT_MS / 2;
+  while (held() > 20 * 2 ** 20 && performance.now() < end) await addBatches(database, path, 10);
+  await addBatches(database, path, 2);
+  expect(held()).toBeGreaterThan(0);
+  expect(held()).toBeLessThan(20 * 2 ** 20);
+  expect(statSync(`${path}-wal`).size).toBeLessThan(34 * 2 ** 20);
 });
 
 /**

@@ -33,6 +33,7 @@ const ACCESSES = ["create", "write", "read"] as const;
 const PRELUDE = `
   import { connect } from ${JSON.stringify(join(ROOT, "src/database/sqlite/bun_driver.ts"))};
   import { addPlants } from ${JSON.stringify(join(ROOT, "test/support/add_plants.ts"))};
+  import { sqliteDatabase } from ${JSON.stringify(join(ROOT, "src/database/sqlite/sqlite_database.ts"))};
   const [, path, access] = process.argv;`;
 
 /** Runs a script in another process, which is ended if it hangs. Returns what it prints. */
@@ -235,6 +236,38 @@ test.each(LOSSES)("%s is noticed while the database is open", async (_what, lose
   lose(directory.at);
   await expect(add()).rejects.toMatchObject({ code: "storage_unavailable" });
 });
+
+/** The number of statx(2), and EPERM. */
+const DENIED = process.arch === "x64" ? ["332", "1"] : undefined;
+const skipsDenied =
+  (process.platform !== "linux" || DENIED === undefined || Bun.which("cc") === null) &&
+  skipped("a sandbox without statx: it needs Linux on x64 and a C compiler (cc)");
+
+test.skipIf(skipsDenied)(
+  "a sandbox that denies statx(2), and so the time of birth, keeps no plant out, and forgets no marker",
+  () => {
+    using directory = emptyDirectory();
+    const [deny, path] = [directory.at("deny"), directory.at("plants.db")];
+    Bun.spawnSync(["cc", "-o", deny, join(ROOT, "test/support/deny_syscall.c")]);
+
+    const run = (script: string) =>
+      Bun.spawnSync([deny, ...(DENIED ?? []), process.execPath, "-e", PRELUDE + script, path])
+        .stdout.toString()
+        .trim();
+    const adding = run(`
+      const database = sqliteDatabase(connect(path));
+      for (const id of [1n, 2n])
+        console.log(await database.plants.add([{ id, name: "Fern" }], { timeoutMs: 1_000 }));
+      database.reportCorruption("a page is gone");`);
+    expect(adding).toBe('[ "added" ]\n[ "added" ]');
+
+    // Changes the ctime, which takes the place of the time of birth then.
+    chmodSync(path, 0o640);
+    expect(run("try { connect(path); } catch ({ message }) { console.log(message); }")).toContain(
+      "it is corrupt (a page is gone)",
+    );
+  },
+);
 
 test.each(ACCESSES)(
   "connect() for access to %s refuses a path that is not UTF-8, and touches no file of a similar name",
