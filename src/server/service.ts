@@ -121,7 +121,7 @@ async function start(config: Config, { process, parts, logging, lifetime }: Star
   onHangup(config, process, () => reloadCertificate(server, lifetime, log));
 
   // Before the database: a start that is refused for one of these files makes none.
-  const reading = Promise.all([readStaticTokens(config, log), server.loadCertificate()]);
+  const reading = Promise.all([readStaticTokens(config), server.loadCertificate()]);
   const [staticTokens] = (await withAbort(reading, stop)) ?? [];
   if (staticTokens === undefined) return;
 

@@ -1,5 +1,3 @@
-import type { Logger } from "@logtape/logtape";
-
 import type { DatabaseLocation } from "../database/adapters.ts";
 import type { PostgresUrl } from "../database/postgres/url.ts";
 import { ConfigError, reasonOf } from "../errors.ts";
@@ -101,40 +99,12 @@ function parseUrlIn(text: string): DatabaseLocation {
 }
 
 /**
- * The tokens of `AUTH_TOKENS` and of the file that `AUTH_TOKENS_FILE` names. Logs a warning for
- * each that is easy to guess.
+ * The tokens of `AUTH_TOKENS` and of the file that `AUTH_TOKENS_FILE` names.
  *
  * @throws {ConfigError} If the file cannot be read, or has a token that cannot be used.
  */
-export async function readStaticTokens(
-  { authTokens, authTokensFile }: Config,
-  log: Logger,
-): Promise<string[]> {
+export async function readStaticTokens({ authTokens, authTokensFile }: Config): Promise<string[]> {
   const name = "AUTH_TOKENS_FILE";
   const text = authTokensFile === undefined ? "" : await readSecretFile(name, authTokensFile);
-  const fromFile = parseTokens({ name, text });
-  warnOfGuessable("AUTH_TOKENS", authTokens, log);
-  warnOfGuessable(name, fromFile, log);
-  return [...authTokens, ...fromFile];
-}
-
-/**
- * The entropy of a secret that cannot be guessed over the network (NIST SP 800-63B, section 7.1),
- * in bits.
- */
-const ENOUGH_BITS = 64;
-
-/**
- * Logs a warning for each token that is easy to guess, by its place in the list.
- *
- * Estimates the entropy as if the characters were drawn at random from those that occur. That is
- * about right for a random token, low for a repeated or short word, and too high for a long
- * sentence.
- */
-function warnOfGuessable(setting: string, tokens: readonly string[], log: Logger): void {
-  tokens.forEach((token, index) => {
-    const bits = Math.floor(token.length * Math.log2(new Set(token).size));
-    if (bits < ENOUGH_BITS)
-      log.warning("Token is easy to guess", { setting, token: index + 1, bits });
-  });
+  return [...authTokens, ...parseTokens({ name, text })];
 }

@@ -3,7 +3,13 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
 
 import { post, TOKEN } from "../support/client.ts";
-import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import {
+  emptyDirectory,
+  runToEnd,
+  start,
+  startServer,
+  TEST_TIMEOUT_MS,
+} from "../support/program.ts";
 import { runCommand } from "../support/stream_io.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -113,6 +119,20 @@ test.concurrent(
     }
   },
 );
+
+test.concurrent.each([
+  [" production  ", /No token is accepted/],
+  ['"production"', /^Cannot use NODE_ENV: remove the quotes around its value\n$/],
+  ["'production'", /^Cannot use NODE_ENV: remove the quotes around its value\n$/],
+  // Bun ends the executable before our code: the guide names its message.
+  ["production\r", /defines\.json/],
+  ["\tproduction", /defines\.json/],
+])("NODE_ENV=%j creates no token", async (NODE_ENV, says) => {
+  await using program = start({ args: ["--port", "0"], env: { NODE_ENV } });
+  await program.stderr.until(says);
+  program.child.kill("SIGTERM");
+  expect(await program.stderr.end).not.toMatch(/plant_[0-9A-Za-z]{38}/);
+});
 
 test.concurrent("in production there is no warning if a token or JWTs are accepted", async () => {
   const provider = {

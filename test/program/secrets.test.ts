@@ -172,25 +172,6 @@ test("DATABASE_URL and DATABASE_URL_FILE cannot be used together", async () => {
 });
 
 test.concurrent(
-  "the log warns of static tokens that are easy to guess, without showing them",
-  async () => {
-    const env = { AUTH_TOKENS: `${TOKEN},changemechangeme,${"0123456789abcdef".repeat(2)}` };
-    await using server = await startServer({ env });
-    const warnings = server.stderr.text().match(/^.*easy to guess.*$/gm) ?? [];
-
-    expect(warnings.map((line) => JSON.parse(line))).toMatchObject([
-      {
-        level: "WARN",
-        message: "Token is easy to guess",
-        setting: "AUTH_TOKENS",
-        token: 2,
-        bits: 44,
-      },
-    ]);
-  },
-);
-
-test.concurrent(
   "a new database is its owner's only, with the files beside it; one that is there keeps its mode",
   async () => {
     using directory = emptyDirectory();
