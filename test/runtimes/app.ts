@@ -19,8 +19,8 @@ const plantStore =
     ? await import("../../src/mod.ts")
     : ((await import(MODULE)) as typeof source);
 const { createApp, groupCommit, memoryStore, PlantStoreError, readiness, SCOPES } = plantStore;
-/** As the executable takes it: `--database file:PATH`. */
-const database = process.argv
+/** As the executable takes it: `--database file:PATH`. workerd has had no arguments for long. */
+const database = (process.argv ?? [])
   .find((argument) => argument.startsWith("file:"))
   ?.slice("file:".length);
 const { store, release } = database === undefined ? storeUnderTest() : await storeInFile(database);

@@ -34,6 +34,7 @@ declare module "miniflare" {
     });
     readonly ready: Promise<URL>;
     unsafeGetDirectURL(): Promise<URL>;
+    getD1Database(name: string): Promise<{ exec(sql: string): Promise<unknown> }>;
     getDurableObjectNamespace<Stub>(name: string): Promise<DurableObjects<Stub>>;
     dispose(): Promise<void>;
   }

@@ -3,7 +3,7 @@ import { DurableObject } from "cloudflare:workers";
 import { app, onSignal } from "./app.ts";
 
 /** The app in one object: group commit needs a context that outlives a request. */
-export class App extends DurableObject {
+export class Garden extends DurableObject {
   fetch(request: Request): Response | Promise<Response> {
     return app.fetch(request);
   }
@@ -14,9 +14,9 @@ export class App extends DurableObject {
 }
 
 interface Environment {
-  readonly APP: { getByName(name: string): App };
+  readonly GARDEN: { getByName(name: string): Garden };
 }
 
 export default {
-  fetch: (request: Request, { APP }: Environment) => APP.getByName("app").fetch(request),
+  fetch: (request: Request, { GARDEN }: Environment) => GARDEN.getByName("garden").fetch(request),
 };

@@ -23,6 +23,7 @@ const FRAMEWORKS = [
   "@nestjs/core",
   "@nestjs/platform-express",
   "reflect-metadata",
+  "@cloudflare/workers-types",
 ];
 
 /**
