@@ -159,8 +159,8 @@ function untilAborted(signal: AbortSignal, waitMs: number): Promise<void> {
 
 /**
  * An id as JSON, with all of its digits. A `number` past 2^53 silently becomes another id, and
- * `JSON.stringify` throws on a `bigint`. Clients that copy objects, such as axios, need
- * {@linkcode allowBigInts} instead.
+ * `JSON.stringify` throws on a `bigint`. A client that copies objects, such as axios,
+ * loses it: the guide says what to do there.
  *
  * @returns What `JSON.stringify` writes as the digits. Its type is what generated clients ask for.
  *
@@ -176,25 +176,4 @@ function untilAborted(signal: AbortSignal, waitMs: number): Promise<void> {
  */
 export function int64(id: bigint): number {
   return (JSON as unknown as { rawJSON(text: string): number }).rawJSON(String(id));
-}
-
-/**
- * Makes `JSON.stringify` write every `bigint` as its digits, in the whole program: for clients that
- * copy objects, such as axios.
- *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- * import { allowBigInts } from "plant-store/client";
- *
- * allowBigInts();
- *
- * assert.equal(JSON.stringify({ id: 9223372036854775807n }), '{"id":9223372036854775807}');
- * ```
- */
-export function allowBigInts(): void {
-  const toJSON = function (this: bigint) {
-    return int64(this);
-  };
-  Object.assign(BigInt.prototype, { toJSON });
 }
