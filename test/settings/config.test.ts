@@ -63,6 +63,9 @@ const USABLE: Readonly<Record<string, string>> = {
   LOG_FORMAT: "json",
   ACCESS_LOG: "on",
   OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:4318",
+  OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: "http://127.0.0.1:4318/of/us",
+  OTEL_TRACES_EXPORTER: "none",
+  OTEL_SDK_DISABLED: "true",
   OTEL_SERVICE_NAME: "garden",
 };
 
