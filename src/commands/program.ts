@@ -13,7 +13,6 @@ import { DATABASE_FLAG, HELP_WIDTH, type Subcommand } from "./command.ts";
 import { exportPlants } from "./export.ts";
 import { importPlants } from "./import.ts";
 import { licenses } from "./licenses.ts";
-import { quoted } from "./messages.ts";
 import { migrate } from "./migrate.ts";
 import { openapi } from "./openapi.ts";
 import { type Io, QuietFailure, writeOutput } from "./process.ts";
@@ -42,16 +41,21 @@ export async function run(
   const program = declareProgram(action, {
     writeOut: (text) => (help += text),
     writeErr: io.stderr,
+    outputError: (text, write) => write(text.split("\n").map(escapeControls).join("\n")),
   });
-  const { command, words } = normalizeArguments(program, args);
 
   try {
-    await program.parseAsync(words, { from: "user" }).catch((error) => exceptHelp(error, command));
+    await program.parseAsync(args, { from: "user" }).catch(exceptHelp);
     if (help !== "") await writeOutput(io, help);
     return 0;
   } catch (error) {
     return toExitCode(error, io);
   }
+}
+
+/** Help and the version end Commander with an error of code 0. */
+function exceptHelp(error: unknown): void {
+  if (!(error instanceof CommanderError) || error.exitCode !== 0) throw error;
 }
 
 /** Runs a command that Commander has parsed. */
@@ -82,10 +86,10 @@ export function declareProgram(action: Action, output: OutputConfiguration = {})
         return Help.prototype.formatHelp(command, help);
       },
     })
+    .showHelpAfterError("See plant-store help COMMAND")
     .exitOverride()
     .configureOutput({
       ...output,
-      outputError: () => {},
       // Commander would ask `process.stdout` and `process.stderr`, which changes their flags.
       getOutHelpWidth: () => HELP_WIDTH,
       getErrHelpWidth: () => HELP_WIDTH,
@@ -115,7 +119,8 @@ export function declareProgram(action: Action, output: OutputConfiguration = {})
 function declare(parent: Command, subcommands: readonly Subcommand[], action: Action): void {
   for (const subcommand of subcommands) {
     const { usage, description, flags = [DATABASE_FLAG], help, example } = subcommand;
-    const command = parent.command(usage).description(description);
+    const isDefault = subcommand === serve;
+    const command = parent.command(usage, { isDefault }).description(description);
 
     for (const [flag, meaning, preset] of flags) command.option(flag, meaning, preset);
     if (help !== undefined) command.addHelpText("after", help);
@@ -136,92 +141,6 @@ async function readConfig(environment: Environment, flags: Flags, { stop }: Io):
   const variables = await withAbort(withDatabaseUrlFile(environment, flags), stop);
   if (variables === undefined) throw new CommandError("Stopped: DATABASE_URL_FILE was not read");
   return parseConfig(variables, flags);
-}
-
-/**
- * Finds the command, and puts the arguments into the order that Commander expects:
- *
- * - Without a command the program serves. As Commander's default command, `serve` would run for a
- *   mistyped one.
- * - `help token create` is the same as `token create --help`.
- * - A mistyped command is an error. Commander would print help and exit with 0.
- */
-function normalizeArguments(
-  program: Command,
-  args: readonly string[],
-): { command: Command; words: string[] } {
-  let command = program;
-  let asksForHelp = false;
-  let next = 0;
-
-  for (; next < args.length && command.commands.length > 0; next++) {
-    const subcommand = command.commands.find((known) => known.name() === args[next]);
-    if (args[next] === "help") asksForHelp = true;
-    else if (subcommand === undefined) break;
-    else command = subcommand;
-  }
-
-  const path = args.slice(0, next).filter((word) => word !== "help");
-  const rest = args.slice(next);
-  const [first = "--"] = rest;
-  const isMistyped = command.commands.length > 0 && !first.startsWith("-");
-
-  if (isMistyped) {
-    // Drops the words that ask for help: Commander would print help instead of the error.
-    const words = rest.filter((word) => !/^(?:-h|--help|help)$/.test(word));
-    return { command, words: [...path, ...words] };
-  }
-
-  if (asksForHelp) return { command, words: [...path, "--help"] };
-  if (command !== program || /^(?:-h|--help|-V|--version)$/.test(first))
-    return { command, words: [...args] };
-
-  const serve = program.commands.find((known) => known.name() === "serve") ?? program;
-  return { command: serve, words: ["serve", ...args] };
-}
-
-/** Help and the version end Commander with an error of code 0. Any other error becomes our own. */
-function exceptHelp(error: unknown, command: Command): void {
-  if (!(error instanceof CommanderError)) throw error;
-  // Without a subcommand there is help, as an error.
-  if (error.code === "commander.help") throw error;
-  if (error.exitCode !== 0) throw new ConfigError(complaintOf(error, command));
-}
-
-/** What people type who are used to other programs. */
-const HINTS: ReadonlyMap<string, string> = new Map([
-  ["version", "--version"],
-  ["start", "serve"],
-  ["run", "serve"],
-  ["-v", "--version"],
-  ["-p", "--port"],
-  ["-d", "--database"],
-]);
-
-/** Commander's message in one sentence, with advice. */
-function complaintOf({ message }: CommanderError, command: Command): string {
-  const path = pathOf(command);
-  const [, unknown, name = ""] =
-    /^error: unknown (command|option) '(.*?)'(?:$|\n)/s.exec(message) ?? [];
-  if (unknown !== undefined) {
-    const [, similar = HINTS.get(name)] =
-      /\(Did you mean (?:one of )?(\S+?)[,?]/.exec(message) ?? [];
-    const advice = similar === undefined ? `See ${path} --help` : `Did you mean "${similar}"?`;
-    return `Unknown ${unknown} ${quoted(name)}. ${advice}`;
-  }
-
-  const [, flag] = /^error: option '(--\w+).*' argument missing/.exec(message) ?? [];
-  if (flag !== undefined) return `${flag} needs a value. See ${path} --help`;
-
-  const [, argument] = /^error: missing required argument '(\w+)'/.exec(message) ?? [];
-  if (argument !== undefined) return `Missing <${argument}>. See ${path} --help`;
-
-  const extra = command.args[command.registeredArguments.length] ?? "";
-  return `Unexpected argument ${quoted(extra)}. See ${path} --help`;
-}
-
-function pathOf(command: Command): string {
-  return command.parent === null ? command.name() : `${pathOf(command.parent)} ${command.name()}`;
 }
 
 /**
