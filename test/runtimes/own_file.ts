@@ -8,16 +8,31 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type * as sqlite from "../../src/database/sqlite/mod.ts";
 import type * as source from "../../src/mod.ts";
 
-const { MODULE = "", OTHER = "" } = process.env;
+const { MODULE = "" } = process.env;
 const [directory = "", rounds = ""] = process.argv.slice(2);
 const { groupCommit } = (await import(MODULE)) as typeof source;
 const { sqliteStore } = (await import(
   new URL("database/sqlite/mod.js", MODULE).href
 )) as typeof sqlite;
 
+const OPEN_AND_CLOSE = `
+import sqlite3, sys
+client = sqlite3.connect(sys.argv[1])
+client.execute("SELECT count(*) FROM plants").fetchall()
+client.close()`;
+
+/** Under ids that the clients do not use. */
+const LARGE = Array.from({ length: 900 }, (_, id) => ({
+  id: -1n - BigInt(id),
+  name: "x".repeat(5_000),
+}));
+
 for (let round = 0; round < Number(rounds); round++) {
   const path = join(directory, `${round}.db`);
-  const plants = groupCommit(await sqliteStore(path));
+  const store = await sqliteStore(path);
+  const plants = groupCommit(store);
+  // The other process takes some milliseconds to move as many pages: that is the time for losses.
+  await store.add(LARGE, { timeoutMs: 60_000 });
   const acknowledged: number[] = [];
   let stop = false;
   let id = 0;
@@ -36,7 +51,7 @@ for (let round = 0; round < Number(rounds); round++) {
 
   await sleep(20);
   readFileSync(path);
-  const other = spawn(OTHER, ["-e", openAndClose(), path]);
+  const other = spawn("python3", ["-c", OPEN_AND_CLOSE, path]);
   await new Promise((resolve) => other.on("exit", resolve));
   await sleep(20);
 
@@ -46,10 +61,3 @@ for (let round = 0; round < Number(rounds); round++) {
 }
 
 process.exit(0);
-
-function openAndClose(): string {
-  return `
-    const client = new (require("bun:sqlite").Database)(process.argv[1]);
-    client.query("SELECT count(*) FROM plants").get();
-    client.close(true);`;
-}

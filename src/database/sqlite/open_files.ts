@@ -68,7 +68,8 @@ const SHARED_FIRST = 0x4000_0002;
  * open. `close` of any descriptor of a file drops all locks that the process has on it
  * (https://www.sqlite.org/howtocorrupt.html, section 2.2). So a program that reads its own database
  * file, to copy it or to serve it, lets another process take the exclusive lock, move the WAL into
- * the database and remove it, in the middle of a commit.
+ * the database and remove it, in the middle of a commit. Only SQLite 3.51 and newer notice that, in
+ * the other process.
  *
  * No lock of SQLite's avoids that. Its `unix-excl` locks the same way and keeps all other processes
  * out, backups too; `unix-dotfile` has no WAL; `unix-none` has no locks. SQLite has none by open
