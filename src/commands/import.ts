@@ -1,4 +1,4 @@
-import { createReadStream, type Stats, statSync } from "node:fs";
+import { createReadStream, readFileSync, readlinkSync, type Stats, statSync } from "node:fs";
 import { Readable } from "node:stream";
 
 import { withAbort, withDeadline } from "../async/deadline.ts";
@@ -120,6 +120,7 @@ function openInput(source: string, { stdin }: Io) {
   };
 
   try {
+    if (source === "-" && isStdinClosed()) throw new Error("standard input is closed");
     const stats = source === "-" ? undefined : statSync(source);
     const reader = (stats === undefined ? stdin() : streamOf(source, stats)).getReader();
     return {
@@ -130,6 +131,19 @@ function openInput(source: string, { stdin }: Io) {
     };
   } catch (cause) {
     return refuse(cause);
+  }
+}
+
+/**
+ * Whether the program was started without standard input (`<&-`). Bun opens /dev/null in its place,
+ * for reading and writing; who means /dev/null opens it for reading. Only Linux tells.
+ */
+function isStdinClosed(): boolean {
+  try {
+    const isForWriting = /^flags:\s+\d*2$/m.test(readFileSync("/proc/self/fdinfo/0", "latin1"));
+    return isForWriting && readlinkSync("/proc/self/fd/0") === "/dev/null";
+  } catch {
+    return false;
   }
 }
 

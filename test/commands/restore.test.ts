@@ -208,8 +208,7 @@ test("restore is refused while a server has the database open, even one whose fi
   const refused = {
     exitCode: 1,
     stdout: "",
-    stderr:
-      'Cannot replace database "plants.db": a process has it open; stop the server, and try again\n',
+    stderr: `Cannot replace database "plants.db": plant-store (process ${server.child.pid}) has it open; stop it, and try again\n`,
   };
   expect(await here.call("restore", "saved.db")).toEqual(refused);
   expect((await post(server.url, { id: 3, name: "Elm" })).status).toBe(200);
@@ -427,7 +426,40 @@ test.skipIf(skipsStrace())(
   },
 );
 
-/** A directory with a database of four tokens, and a backup of it. */
+test.skipIf(skipsStrace())(
+  "a restore copies by reading and writing where copy_file_range is refused",
+  async () => {
+    using here = await world();
+    const program = injecting("copy_file_range", undefined, "error=EPERM");
+    const ended = await runToEnd({ ...here.options, program, args: ["restore", "saved.db"] });
+    expect(ended).toMatchObject({ exitCode: 0, stderr: expect.stringMatching(DONE) });
+    expect(await here.exported()).toBe(RESTORED);
+  },
+);
+
+test("a backup that was copied by hand beside the WAL of the file before is refused, and a restore puts it right", async () => {
+  using here = await world();
+  // Moves everything out of the WAL.
+  await here.call("token", "list");
+  {
+    await using server = await startServer(here.options);
+    const plants = Array.from({ length: 200 }, (_, id) => ({ id, name: `plant ${id}` }));
+    await Promise.all(plants.map((plant) => post(server.url, plant)));
+  }
+  makeLargeDatabase(here.at("other.db"), 5_000);
+  await here.call("backup", "copy.db", "--database", "other.db");
+  copyFileSync(here.at("copy.db"), here.at("plants.db"));
+
+  const { stderr } = await here.call("token", "list");
+  expect(stderr).toBe(
+    'Cannot open database "plants.db": it is corrupt (database disk image is malformed); if you copied it here, "plants.db-wal" is of the file before: put the copy in place with plant-store restore\n',
+  );
+
+  expect(await here.call("restore", "saved.db")).toMatchObject({ exitCode: 0 });
+  expect(await here.exported()).toBe(RESTORED);
+});
+
+/** A directory with a database of three tokens, and a backup of it. */
 async function withTokens() {
   const directory = emptyDirectory();
   const { path: cwd, at } = directory;
@@ -529,3 +561,17 @@ test("a restored backup of the first version deletes the token that was revoked 
   );
   expect(await here.statuses()).toEqual([200, 401, 200]);
 });
+
+test.skipIf(skipsStrace())(
+  "a file system that cannot map shared memory, as mergerfs by default, is named as the cause",
+  async () => {
+    using here = await world();
+    const program = injecting("mmap", here.at("plants.db-shm"), "error=ENODEV");
+    expect(await runToEnd({ ...here.options, program, args: ["token", "list"] })).toEqual({
+      exitCode: 1,
+      stdout: "",
+      stderr:
+        'Cannot open database "plants.db": its file system cannot map shared memory, which SQLite\'s WAL needs; use another one, or switch mmap on (mergerfs: cache.files)\n',
+    });
+  },
+);

@@ -148,7 +148,7 @@ test("with --json, a restore while a server runs is refused on stderr", async ()
   using here = await world();
   await using _ = await startServer({ cwd: here.directory, env: { AUTH_TOKENS: TOKEN } });
   expect(await here.call("restore", "saved.db")).toEqual(
-    failed('Cannot replace database "plants.db": a process has it open'),
+    failed('Cannot replace database "plants.db": plant-store (process '),
   );
 });
 

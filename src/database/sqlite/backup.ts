@@ -1,5 +1,14 @@
 import { dlopen, FFIType } from "bun:ffi";
-import { closeSync, constants, existsSync, openSync, statSync } from "node:fs";
+import {
+  closeSync,
+  constants,
+  createReadStream,
+  createWriteStream,
+  existsSync,
+  openSync,
+  readFileSync,
+  statSync,
+} from "node:fs";
 import {
   copyFile,
   link,
@@ -13,6 +22,7 @@ import {
   rm,
 } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
+import { pipeline } from "node:stream/promises";
 
 import { withAbort } from "../../async/deadline.ts";
 import { reasonOf } from "../../errors.ts";
@@ -187,19 +197,27 @@ async function copyAndCheck(source: string, draft: string, { onProgress }: ReadO
   // Absolute, as the path of the draft in a message is.
   const backup = resolve(source);
 
-  // The two files share their blocks if the file system can do that.
-  await copyFile(backup, draft, constants.COPYFILE_FICLONE).catch(
-    (cause: NodeJS.ErrnoException) => {
-      if (cause.code !== "EACCES") throw cause;
-      throw new DatabaseError(`Cannot restore "${source}": ${UNREADABLE}`, { cause });
-    },
-  );
+  await copyInto(draft, backup).catch((cause: NodeJS.ErrnoException) => {
+    if (cause.code !== "EACCES") throw cause;
+    throw new DatabaseError(`Cannot restore "${source}": ${UNREADABLE}`, { cause });
+  });
 
   return checkFile(draft, (finding) => `it is corrupt: ${finding}`, onProgress).catch(
     ({ message }: Error) => {
       throw new DatabaseError(`Cannot restore "${source}": ${message.replaceAll(draft, backup)}`);
     },
   );
+}
+
+/** The two files share their blocks if the file system can do that. */
+async function copyInto(draft: string, backup: string): Promise<void> {
+  try {
+    await copyFile(backup, draft, constants.COPYFILE_FICLONE);
+  } catch (error) {
+    // A container's filter of system calls may refuse copy_file_range(2).
+    if ((error as NodeJS.ErrnoException).code !== "EPERM") throw error;
+    await pipeline(createReadStream(backup), createWriteStream(draft));
+  }
 }
 
 const UNREADABLE =
@@ -295,10 +313,37 @@ function lockOf(file: string, path: string): Disposable {
   lseek(descriptor, LOCK_BYTES.from, SEEK_SET);
   if (lockf(descriptor, F_TLOCK, LOCK_BYTES.count) === 0) return lock;
 
+  const holders = holdersOf(file);
   lock.dispose();
-  throw new DatabaseError(
-    `Cannot replace database "${path}": a process has it open; stop the server, and try again`,
-  );
+  throw new DatabaseError(`Cannot replace database "${path}": ${holders}`);
+}
+
+/** Says which processes hold a lock on a file: proc_locks(5) has the pid and the inode. */
+function holdersOf(file: string): string {
+  const { ino } = statSync(file, { bigint: true });
+  const pids = new Set<string>();
+
+  try {
+    const lock = new RegExp(`^\\d+: \\S+ +\\S+ +\\S+ +(\\d+) [0-9a-f]+:[0-9a-f]+:${ino} `, "gm");
+    for (const [, pid = ""] of readFileSync("/proc/locks", "utf8").matchAll(lock)) pids.add(pid);
+  } catch {
+    // Not Linux's, or a system without /proc.
+  }
+
+  // In another container a process has no number here.
+  pids.delete("0");
+  const names = [...pids].map((pid) => `${nameOf(pid)} (process ${pid})`);
+  return names.length === 0
+    ? "a process has it open; stop it, and try again"
+    : `${names.join(" and ")} has it open; stop it, and try again`;
+}
+
+function nameOf(pid: string): string {
+  try {
+    return readFileSync(`/proc/${pid}/comm`, "utf8").trim();
+  } catch {
+    return "a program";
+  }
 }
 
 /**

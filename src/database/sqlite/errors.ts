@@ -1,9 +1,9 @@
 import { existsSync } from "node:fs";
-import { dirname } from "node:path";
+import { basename, dirname } from "node:path";
 
 import { isSystemError, PlantStoreError } from "../../errors.ts";
 import { DatabaseError } from "../database.ts";
-import { canWrite, NOT_WRITABLE } from "./files.ts";
+import { canWrite, NOT_WRITABLE, walBytes } from "./files.ts";
 
 /**
  * SQLite's result codes (https://www.sqlite.org/rescode.html), which both drivers give. The lowest
@@ -23,6 +23,7 @@ const CODES = {
   READONLY_ROLLBACK: 776,
   IOERR_FSYNC: 1_034,
   IOERR_DIR_FSYNC: 1_290,
+  IOERR_SHMMAP: 5_386,
 } as const;
 
 /** The primary codes that are a state of the storage, in words for a client. */
@@ -105,7 +106,20 @@ function operatorReason(error: Error, path: string): string {
   // removed.
   if (code === CODES.READONLY) return NOT_WRITABLE;
 
-  return code === CODES.CORRUPT ? `it is corrupt (${message})` : message;
+  // SQLite maps the index of the WAL. A FUSE file system may have that switched off.
+  if (resultCodeOf(error) === CODES.IOERR_SHMMAP) return NO_SHARED_MEMORY;
+
+  if (code !== CODES.CORRUPT) return message;
+  // SQLite reads a WAL into whatever file is beside it.
+  const isCopied = walBytes(path) > 0;
+  return `it is corrupt (${message})${isCopied ? foreignWal(path) : ""}`;
+}
+
+const NO_SHARED_MEMORY =
+  "its file system cannot map shared memory, which SQLite's WAL needs; use another one, or switch mmap on (mergerfs: cache.files)";
+
+function foreignWal(path: string): string {
+  return `; if you copied it here, "${basename(path)}-wal" is of the file before: put the copy in place with plant-store restore`;
 }
 
 const INTERRUPTED =
