@@ -71,9 +71,9 @@ body { margin: 0; min-height: 200vh; }
 .swagger-ui .info { margin: 20px 0; }
 .swagger-ui .info hgroup.main a { font-size: 14px; color: LinkText; }
 .swagger-ui .info .url::before { content: "OpenAPI document:"; }
-.swagger-ui .info summary { cursor: pointer; }
-.swagger-ui .info table :is(th, td) { padding-right: 20px; }
-.swagger-ui :is(.info summary, .response-col_description p) { font-size: 14px; }
+.swagger-ui .opblock-description summary { cursor: pointer; }
+.swagger-ui .opblock-description table :is(th, td) { padding-right: 20px; }
+.swagger-ui :is(.opblock-description summary, .response-col_description p) { font-size: 14px; }
 .swagger-ui :is(.servers-title, .servers) { display: none; }
 .swagger-ui .scheme-container { padding: 12px 0; margin: 0 0 12px; }
 .swagger-ui .auth-container input { box-sizing: border-box; width: 100%; max-width: none; }
@@ -86,6 +86,7 @@ body { margin: 0; min-height: 200vh; }
 .swagger-ui .opblock-section-request-body .opblock-description-wrapper { grid-column: 1 / -1; }
 .swagger-ui .opblock-section :is(.parameters-container, .tab-header) { display: none; }
 .swagger-ui .opblock-description p { margin: 0; }
+.swagger-ui .opblock-description p + p { margin: 5px 0 0; }
 .swagger-ui .try-out__btn { padding: 5px 12px; margin: 0; }
 .swagger-ui .execute-wrapper:empty { display: none; }
 .swagger-ui .body-param__text { min-height: 6lh; padding: 6px; field-sizing: content; }
@@ -106,6 +107,7 @@ body { margin: 0; min-height: 200vh; }
 
 /* All errors have the same schema: Schemas has it. */
 .swagger-ui .response:not([data-code="200"]) .tab { display: none; }
+.swagger-ui [data-code="default"] .model-example { display: none; }
 
 /* The first header is X-Request-Id, which every response has. The last column says "string". */
 .swagger-ui :is(.headers tbody tr:first-child, .headers-wrapper:has(tbody tr:only-child)) { display: none; }
@@ -113,7 +115,7 @@ body { margin: 0; min-height: 200vh; }
 .swagger-ui .headers tr .header-col { padding: 6px 12px 0 0; font: 13px sans-serif; vertical-align: top; }
 .swagger-ui .headers tr .header-col:first-child { white-space: nowrap; }
 .swagger-ui .headers tr .header-col:last-child { display: none; }
-html.dark-mode .swagger-ui :is(table.headers td, .examples-select__section-label) { color: #e4e6e6; }
+html.dark-mode .swagger-ui :is(.opblock-description td, table.headers td, .examples-select__section-label) { color: #e4e6e6; }
 
 /* With room for it, an example is beside its description. */
 @media (min-width: 800px) {

@@ -15,26 +15,8 @@ const DOCUMENTATION: Omit<OpenAPIV3.Document, "openapi" | "paths" | "servers"> =
   info: {
     title: "Plant Store",
     version: API_VERSION,
-    description: [
-      "One operation stores a plant. A 200 means that it is on disk.",
-      "The client chooses `id`, so a retry is safe: the same plant sent again gets 200, a different one 409.",
-      "",
-      "To try it here, click Authorize and paste a token. The first start of the server prints one;",
-      "`plant-store token create NAME` creates more.",
-      "",
-      "<details><summary>Retries and errors</summary>",
-      "",
-      "After a lost connection or a 5xx, send the same plant again. After a 503, wait for `Retry-After` seconds.",
-      "After a 4xx, correct the request first. A new token is accepted within five seconds.",
-      "Every response has an `X-Request-Id`, the request's own or a new one. The server's log names it.",
-      "",
-      "Every error is exactly `error` and `message`. These are all values of `error`:",
-      "",
-      errorTable(),
-      "",
-      "</details>",
-    ].join("\n"),
-
+    description:
+      "One operation stores a plant: a 200 means that it is on disk, and the same plant can be sent again.",
     contact: { name: "The operator of this server" },
     license: { name: "MIT", url: "https://opensource.org/license/mit" },
   },
@@ -51,15 +33,6 @@ const DOCUMENTATION: Omit<OpenAPIV3.Document, "openapi" | "paths" | "servers"> =
     },
   },
 };
-
-/** All causes in Markdown, even those that belong to no operation: a wrong path or method. */
-function errorTable(): string {
-  const codes = Object.keys(ERRORS) as ErrorCode[];
-  const rows = codes.map(
-    (code) => `| ${statusOf(code)} | ${ERRORS[code].error} | ${ERRORS[code].situation} |`,
-  );
-  return ["| status | error | when |", "| --- | --- | --- |", ...rows].join("\n");
-}
 
 /** `build:module` replaces this global with the document. Nothing else sets it. */
 interface Built {
@@ -100,6 +73,7 @@ async function generateDocument({ swagger }: typeof Generator): Promise<OpenAPIV
       if (operation !== undefined) completeOperation(operation, access);
     }
   }
+  completeSchemas(document.components?.schemas as Record<string, OpenAPIV3.SchemaObject>);
   return document;
 }
 
@@ -108,8 +82,25 @@ function withoutForeignKeys(key: string, value: unknown): unknown {
   return key === "$id" || key === "additionalProperties" ? undefined : value;
 }
 
+/**
+ * Says what the route's own schemas leave out, because Elysia would check it a second time:
+ * `parsePlant` checks the texts, and nothing adds fields to a response.
+ */
+function completeSchemas({ NewPlant, Plant, Error }: Record<string, OpenAPIV3.SchemaObject>): void {
+  for (const property of Object.values(NewPlant?.properties ?? {}) as OpenAPIV3.SchemaObject[]) {
+    if (property.type === "string") property.pattern = WITHOUT_NUL;
+  }
+
+  // A client in Go or Java would otherwise refuse the fields of a later version.
+  for (const schema of [Plant, Error]) if (schema) schema.additionalProperties = true;
+}
+
+/** As JavaScript, Python, Go and Rust take it. None of them can say the same of lone surrogates. */
+const WITHOUT_NUL = "^[^\\x00]*$";
+
 /** Fills in what the generator does not know of an operation. */
 function completeOperation(operation: OpenAPIV3.OperationObject, access: Access): void {
+  operation.description ??= OPERATION_DESCRIPTION;
   if (access !== "public") operation.security = [{ bearer: [] }];
   if (operation.requestBody !== undefined)
     onlyJson(operation.requestBody as OpenAPIV3.RequestBodyObject, REQUEST_EXAMPLES);
@@ -117,6 +108,35 @@ function completeOperation(operation: OpenAPIV3.OperationObject, access: Access)
   for (const [status, response] of Object.entries(operation.responses)) {
     completeResponse(Number(status), response as OpenAPIV3.ResponseObject);
   }
+  operation.responses["default"] = OTHER_ERROR;
+}
+
+/** What a reader of the operation needs, with all causes: even those that belong to no operation. */
+const OPERATION_DESCRIPTION = [
+  "Stores a plant. The client chooses `id`, so a retry is safe: the same plant sent again gets 200, a different one 409.",
+  "",
+  "To try it, click Authorize and paste a token. The first start prints one; `plant-store token create NAME` creates more.",
+  "",
+  "<details><summary>Retries and errors</summary>",
+  "",
+  "After a lost connection or a 5xx, send the same plant again. After a 503, wait for `Retry-After` seconds.",
+  "After a 4xx with an Error, correct the request first; without one, it is not this server's, and the plant is stored or not.",
+  "A new token is accepted within five seconds.",
+  "Every response has an `X-Request-Id`, the request's own or a new one. The server's log names it.",
+  "",
+  "Every error is exactly `error` and `message`. These are all values of `error`:",
+  "",
+  errorTable(),
+  "",
+  "</details>",
+].join("\n");
+
+function errorTable(): string {
+  const codes = Object.keys(ERRORS) as ErrorCode[];
+  const rows = codes.map(
+    (code) => `| ${statusOf(code)} | ${ERRORS[code].error} | ${ERRORS[code].situation} |`,
+  );
+  return ["| status | error | when |", "| --- | --- | --- |", ...rows].join("\n");
 }
 
 /** The generator also lists form data and plain text, which return 415. */
@@ -183,6 +203,13 @@ const REQUEST_ID_HEADER: OpenAPIV3.HeaderObject = {
     "Names this request in the server's log: the request's own X-Request-Id, or a new one",
   schema: { type: "string" },
   example: "0af76519-16cd-43dd-8448-eb211c80319c",
+};
+
+/** For generated clients: how to read an error that the contract does not list. */
+const OTHER_ERROR: OpenAPIV3.ResponseObject = {
+  description: "Any other error",
+  headers: { "X-Request-Id": REQUEST_ID_HEADER },
+  content: { "application/json": { schema: { $ref: "#/components/schemas/Error" } } },
 };
 
 /** What each header tells a client. */

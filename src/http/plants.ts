@@ -133,8 +133,6 @@ export function plantsApi(plants: Pick<GroupCommit, "add">, maxBodyBytes: number
           operationId: "createPlant",
           tags: ["plants"],
           summary: "Create a plant",
-          description:
-            "Stores a plant. A 200 means that it is on disk. After a lost connection or a 5xx, send the same plant again: it is stored once.",
         },
       },
     );

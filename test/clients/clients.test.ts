@@ -88,7 +88,7 @@ describe.skipIf(skipped)("a client generated from the document", () => {
     const outcomes = [
       await createPlant(fern, connection),
       await createPlant({ id: 2, name: "🌿", tag: "indoor" }, connection),
-      await createPlant({ id: 3, name: "\0" }, connection),
+      await createPlant({ id: 3, name: "\0" }, connection).catch(({ message }) => message),
       await createPlant(fern, { ...connection, token: "unknown-token-0123456789" }),
       await createPlant(fern, { ...connection, token: metrics.stdout.trim() }),
       await createPlant({ id: 1, name: "Ivy" }, connection),
@@ -99,7 +99,14 @@ describe.skipIf(skipped)("a client generated from the document", () => {
     expect(outcomes.map(withoutNone)).toEqual([
       { status: 200, name: "Fern" },
       { status: 200, name: "🌿", tag: "indoor" },
-      { status: 400, error: 4002, message: "`name` must not contain U+0000 or a lone surrogate" },
+      // Python's client obeys the pattern of the document itself.
+      program === "python"
+        ? expect.stringContaining("Invalid value for `name`")
+        : {
+            status: 400,
+            error: 4002,
+            message: "`name` must not contain U+0000 or a lone surrogate",
+          },
       { status: 401, error: 4012, message: "the bearer token is not valid" },
       { status: 403, error: 4031, message: 'the token does not have the required scope "write"' },
       {
@@ -233,7 +240,8 @@ describe.skipIf(skipped)("a client generated from the document", () => {
 });
 
 /** What a program makes of a member that is absent is its own matter: Python has None. */
-function withoutNone(outcome: Outcome): object {
+function withoutNone(outcome: Outcome | string): object | string {
+  if (typeof outcome === "string") return outcome;
   return Object.fromEntries(
     Object.entries(outcome).filter(([, value]) => value !== undefined && value !== null),
   );

@@ -76,25 +76,29 @@ const described = expect.any(String);
 const INT64 =
   /from -9223372036854775808 to 9223372036854775807\..*`JSON\.rawJSON\("9223372036854775807"\)`/;
 const text = { type: "string", description: described, example: described };
+const OTHER_ERROR = {
+  description: described,
+  headers: { "X-Request-Id": expect.anything() },
+  content: { "application/json": { schema: { $ref: "#/components/schemas/Error" } } },
+};
 
-test("the OpenAPI document has the contract's version, a licence, whom to ask, and a table of all errors", () => {
-  const rows = CODES.map(
-    (code) => `| ${statusOf(code)} | ${ERRORS[code].error} | ${ERRORS[code].situation} |\n`,
-  );
-
+test("the OpenAPI document has the contract's version, a sentence, a licence, and whom to ask", () => {
   expect(served.info).toEqual({
     title: "Plant Store",
     version: "1.0.0",
-    description: expect.stringContaining(
-      `\n| status | error | when |\n| --- | --- | --- |\n${rows.join("")}\n`,
-    ),
+    description: expect.stringMatching(/^[^.\n]+\.$/),
     contact: { name: "The operator of this server" },
     license: { name: "MIT", url: "https://opensource.org/license/mit" },
   });
 });
 
-test("the OpenAPI document describes POST /plants for a bearer token and a NewPlant as application/json, and nothing else", () => {
+test("the OpenAPI document describes POST /plants for a bearer token and a NewPlant as application/json, with a table of all errors, and nothing else", () => {
   const schema = { $ref: "#/components/schemas/NewPlant" };
+  const rows = CODES.map(
+    (code) => `| ${statusOf(code)} | ${ERRORS[code].error} | ${ERRORS[code].situation} |\n`,
+  );
+  const table = `\n| status | error | when |\n| --- | --- | --- |\n${rows.join("")}\n`;
+
   expect(served.tags).toEqual([{ name: "plants", description: described }]);
   expect<unknown>(served.paths).toEqual({
     "/plants": {
@@ -102,7 +106,7 @@ test("the OpenAPI document describes POST /plants for a bearer token and a NewPl
         operationId: "createPlant",
         tags: ["plants"],
         summary: described,
-        description: described,
+        description: expect.stringContaining(table),
         security: [{ bearer: [] }],
         parameters: [],
         requestBody: {
@@ -137,7 +141,11 @@ test("the operation lists every status that POST /plants can have: its path is k
   expect(listed).toEqual(
     [...statuses].filter((status) => status !== "404" && status !== "405").toSorted(),
   );
-  expect(Object.keys(responses)).toEqual(listed);
+  expect(Object.keys(responses)).toEqual([...listed, "default"]);
+});
+
+test("any status beyond the contract's has an Error, too", () => {
+  expect<unknown>(responses["default"]).toEqual(OTHER_ERROR);
 });
 
 test.each(RESPONSES)(
@@ -170,6 +178,8 @@ test.each(RESPONSES)(
 
 test("the OpenAPI document has the contract's schemas, and nothing of Elysia's own", () => {
   const texts = Object.fromEntries(PLANT_FIELDS.map((field) => [field, text]));
+  const storable = { ...text, pattern: "^[^\\x00]*$" };
+  const storables = Object.fromEntries(PLANT_FIELDS.map((field) => [field, storable]));
   expect<unknown>(served.components).toEqual({
     securitySchemes: { bearer: { type: "http", scheme: "bearer", description: described } },
     schemas: {
@@ -185,17 +195,19 @@ test("the OpenAPI document has the contract's schemas, and nothing of Elysia's o
             description: expect.stringMatching(INT64),
             example: 1,
           },
-          ...texts,
+          ...storables,
         },
       },
       Plant: {
         type: "object",
+        additionalProperties: true,
         description: described,
         required: PLANT_FIELDS.filter(isRequired),
         properties: texts,
       },
       Error: {
         type: "object",
+        additionalProperties: true,
         description: described,
         required: ["error", "message"],
         properties: {

@@ -12,15 +12,15 @@ const PLANT = '{"id": 9007199254740993, "name": "Fern"}';
 const DOCUMENT_LINK = ".info hgroup a";
 
 /**
- * What there is to read: the introduction and its table, the operation, its responses and their
+ * What there is to read: the introduction, the operation and its table, its responses and their
  * headers.
  */
 const READ = [
   ".info p",
-  ".info th",
-  ".info td",
   DOCUMENT_LINK,
   ".opblock-description p",
+  ".opblock-description th",
+  ".opblock-description td",
   ".response-col_description p",
   "table.headers td",
   ".examples-select__section-label",
@@ -161,9 +161,9 @@ describe.skipIf(skipsBrowser("Swagger UI"))("/swagger in a browser", () => {
         0,
       );
 
-      const errors = page.locator(".info td").first();
+      const errors = page.locator(".opblock-description td").first();
       for (const isVisible of [true, false]) {
-        await page.locator(".info summary").click();
+        await page.locator(".opblock-description summary").click();
         expect(await errors.isVisible()).toBe(isVisible);
       }
     });
@@ -237,7 +237,9 @@ describe.skipIf(skipsBrowser("Swagger UI"))("/swagger in a browser", () => {
       const { page } = docs();
       const headers = page.locator(".headers td:first-child").filter({ visible: true });
 
-      expect(await page.locator(".info details").textContent()).toContain("X-Request-Id");
+      expect(await page.locator(".opblock-description details").textContent()).toContain(
+        "X-Request-Id",
+      );
       expect(await headers.allInnerTexts()).toEqual([
         "Connection", // 400
         "WWW-Authenticate", // 401
@@ -397,7 +399,10 @@ async function expectReadable(
 }
 
 /** The colours of a text and of the first opaque thing behind it. Runs in the page. */
-function colorsOf(element: Element): [ink: string, paper: string] {
+async function colorsOf(element: Element): Promise<[ink: string, paper: string]> {
+  // A link's colour changes by a transition.
+  await Promise.allSettled(document.getAnimations().map(({ finished }) => finished));
+
   let behind: Element | null = element;
   while (behind !== null && !getComputedStyle(behind).backgroundColor.startsWith("rgb("))
     behind = behind.parentElement;

@@ -19,7 +19,7 @@ export const createPlant: CreatePlant = async (plant, { baseUrl, token, headers 
   return { status: response.status, ...error };
 };
 
-true satisfies Same<keyof CreatePlantErrors, ErrorStatus>;
+true satisfies Same<keyof CreatePlantErrors, ErrorStatus | "default">;
 
 export const wrong = [
   // @ts-expect-error An id is not a string.

@@ -6,7 +6,8 @@ import type { components, paths } from "./plants.d.ts";
 export const createPlant: CreatePlant = async (plant, connection) => {
   const { data, error, response } = await connect(connection).POST("/plants", { body: plant });
   if (data !== undefined) return { status: 200, ...data };
-  true satisfies Same<typeof error, components["schemas"]["Error"]>;
+  error satisfies components["schemas"]["Error"];
+  true satisfies Same<(typeof error)["error"], number>;
   return { status: response.status, ...error };
 };
 
@@ -18,7 +19,10 @@ function connect({ baseUrl, token, headers, fetch }: Connection) {
   });
 }
 
-true satisfies Same<Exclude<keyof paths["/plants"]["post"]["responses"], 200>, ErrorStatus>;
+true satisfies Same<
+  Exclude<keyof paths["/plants"]["post"]["responses"], 200>,
+  ErrorStatus | "default"
+>;
 
 export const wrong = (connection: Connection) => [
   // @ts-expect-error An id is not a string.
