@@ -198,42 +198,6 @@ export class PlantStoreError extends Error {
 /** How many frames of a stack are captured: every engine has this, but no standard. */
 const engine = Error as ErrorConstructor & { stackTraceLimit?: number | undefined };
 
-/**
- * The limits of the API, unless an operator or a program that embeds it sets others.
- *
- * - `maxBodyBytes`: the maximum size of a body, in bytes.
- * - `queueLimit`: how many plants may be pending or in flight at once.
- * - `requestTimeoutMs`: how long storing a plant may take, in milliseconds.
- */
-export const DEFAULT_LIMITS = {
-  maxBodyBytes: 65_536,
-  queueLimit: 10_000,
-  requestTimeoutMs: 5_000,
-} as const;
-
-/**
- * Checks a number that a program gives to the module: `NaN` compares as false, and would be no
- * limit at all.
- *
- * @throws {TypeError} If it is not a number from `min` to `max`.
- */
-export function requireNumber(
-  name: string,
-  value: unknown,
-  { min = 1, max = Number.MAX_SAFE_INTEGER } = {},
-): void {
-  if (typeof value === "number" && value >= min && value <= max) return;
-
-  const given = typeof value === "string" ? `"${value}"` : String(value);
-  throw new TypeError(`Cannot use \`${name}\` ${given}: expected ${min} to ${max}`);
-}
-
-/**
- * The maximum time of a timer, in milliseconds: with more, it fires at once (HTML standard, section
- * 8.6).
- */
-export const MAX_TIMER_MS = 2 ** 31 - 1;
-
 /** A setting or an argument that cannot be used: a usage error. */
 export class ConfigError extends Error {
   override readonly name = "ConfigError";

@@ -32,13 +32,13 @@ const sources = await Promise.all(
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   errors: [],
   build: [],
-  async: ["errors"],
+  async: [],
   plant: ["errors"],
   auth: ["errors", "async"],
   database: ["errors", "async", "plant", "auth"],
   group_commit: ["errors", "async", "plant", "database"],
   http: ["errors", "async", "plant", "auth", "group_commit"],
-  telemetry: ["errors", "database", "group_commit", "http"],
+  telemetry: ["errors", "async", "database", "group_commit", "http"],
   settings: ["errors", "auth", "database"],
   server: [
     "errors",

@@ -1,4 +1,4 @@
-import { MAX_TIMER_MS } from "../errors.ts";
+import { MAX_TIMER_MS } from "./limits.ts";
 
 /**
  * Waits for a promise until a deadline. Clears the timer either way. Ignores how the promise

@@ -1,6 +1,7 @@
 import { createLocalJWKSet, errors, type JSONWebKeySet, type JWTHeaderParameters } from "jose";
 
-import { MAX_TIMER_MS, PlantStoreError, requireNumber } from "../errors.ts";
+import { MAX_TIMER_MS, requireNumber } from "../async/limits.ts";
+import { PlantStoreError } from "../errors.ts";
 
 /** Where the keys of an identity provider are, and who hears of their absence. */
 export interface ProviderKeysOptions {

@@ -1,7 +1,8 @@
 import { startDeadline, withDeadline } from "../async/deadline.ts";
+import { MAX_TIMER_MS, requireNumber } from "../async/limits.ts";
 import { onNextTurn } from "../async/timers.ts";
 import type { AddOutcome, PlantStore } from "../database/database.ts";
-import { DEFAULT_LIMITS, MAX_TIMER_MS, PlantStoreError, requireNumber } from "../errors.ts";
+import { PlantStoreError } from "../errors.ts";
 import { type NewPlant, textLength } from "../plant/plant.ts";
 import {
   type Batch,
@@ -84,8 +85,8 @@ export interface GroupCommit {
  * ```
  */
 export function groupCommit(store: PlantStore, options: GroupCommitOptions = {}): GroupCommit {
-  const { queueLimit = DEFAULT_LIMITS.queueLimit, queueBytes = 2 ** 26 } = options;
-  const { timeoutMs = DEFAULT_LIMITS.requestTimeoutMs, maxInFlight = 1 } = options;
+  const { queueLimit = 10_000, queueBytes = 2 ** 26 } = options;
+  const { timeoutMs = 5_000, maxInFlight = 1 } = options;
   const { defer = onNextTurn, onCommit = () => {} } = options;
 
   for (const [name, value] of Object.entries({ queueLimit, queueBytes, maxInFlight }))

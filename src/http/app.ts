@@ -1,7 +1,7 @@
 import { Elysia } from "elysia";
 
+import { requireNumber } from "../async/limits.ts";
 import type { Authenticate } from "../auth/authenticate.ts";
-import { DEFAULT_LIMITS, requireNumber } from "../errors.ts";
 import type { GroupCommit } from "../group_commit/group_commit.ts";
 import { bearerGuard, type Exchange } from "./bearer_guard.ts";
 import { corsFor } from "./cors.ts";
@@ -109,7 +109,7 @@ export function createApp(options: AppOptions) {
     corsOrigins = [],
     docsFiles,
     isShuttingDown = () => false,
-    maxBodyBytes = DEFAULT_LIMITS.maxBodyBytes,
+    maxBodyBytes = 65_536,
     observer = CONSOLE,
     renderMetrics,
   } = options;

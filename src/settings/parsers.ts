@@ -4,7 +4,7 @@ import { staticTokenFault } from "../auth/token_format.ts";
 import type { DatabaseLocation } from "../database/adapters.ts";
 import { parsePostgresUrl } from "../database/postgres/url.ts";
 import { sqlitePath } from "../database/sqlite/path.ts";
-import { ConfigError, MAX_TIMER_MS } from "../errors.ts";
+import { ConfigError } from "../errors.ts";
 
 /** A text that an operator typed, and the variable or the flag that it was typed for. */
 export interface Input {
@@ -45,11 +45,6 @@ export function parseInteger(input: Input, min: number, max = Number.MAX_SAFE_IN
   if (isDigits && value >= min && value <= max) return value;
 
   throw refusal(input, `expected ${isDigits ? "" : "an integer from "}${min} to ${max}`);
-}
-
-/** Parses a time limit in milliseconds. */
-export function parseTimeout(input: Input): number {
-  return parseInteger(input, 1, MAX_TIMER_MS);
 }
 
 /** Parses one of several words. */

@@ -1,6 +1,5 @@
 import { JWT_ALGORITHMS } from "../auth/jwt.ts";
 import { describeHost } from "../database/postgres/url.ts";
-import { DEFAULT_LIMITS } from "../errors.ts";
 import {
   bare,
   type Input,
@@ -14,7 +13,6 @@ import {
   parseScope,
   parseSubjects,
   parseSwitch,
-  parseTimeout,
   parseTokens,
   refusal,
 } from "./parsers.ts";
@@ -184,19 +182,19 @@ export const SETTINGS = {
   }),
 
   maxBodyBytes: setting("Limits", {
-    variables: { MAX_BODY_BYTES: String(DEFAULT_LIMITS.maxBodyBytes) },
+    variables: { MAX_BODY_BYTES: "65536" },
     meaning: "maximum size of a request's body, in bytes",
     parse: (bytes) => parseInteger(bytes, 1),
   }),
 
   queueLimit: setting("Limits", {
-    variables: { QUEUE_LIMIT: String(DEFAULT_LIMITS.queueLimit) },
+    variables: { QUEUE_LIMIT: "10000" },
     meaning: "plants that may wait for a commit",
     parse: (plants) => parseInteger(plants, 1),
   }),
 
   requestTimeoutMs: setting("Limits", {
-    variables: { REQUEST_TIMEOUT_MS: String(DEFAULT_LIMITS.requestTimeoutMs) },
+    variables: { REQUEST_TIMEOUT_MS: "5000" },
     meaning: "from the body's end to the response, in milliseconds; at most 240000",
     // Bun keeps no connection without traffic for longer than 255 seconds.
     parse: (timeout) => parseInteger(timeout, 1, 240_000),
@@ -205,7 +203,8 @@ export const SETTINGS = {
   shutdownTimeoutMs: setting("Limits", {
     variables: { SHUTDOWN_TIMEOUT_MS: "10000" },
     meaning: "time to stop after a signal, in milliseconds; a third of it for plants in flight",
-    parse: parseTimeout,
+    // A day.
+    parse: (timeout) => parseInteger(timeout, 1, 86_400_000),
   }),
 
   tls: setting("TLS", {

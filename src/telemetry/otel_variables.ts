@@ -1,4 +1,5 @@
-import { ConfigError, MAX_TIMER_MS } from "../errors.ts";
+import { MAX_TIMER_MS } from "../async/limits.ts";
+import { ConfigError } from "../errors.ts";
 
 /** Reads an environment variable: `undefined` if it is unset or blank. */
 export type ReadVariable = (name: string) => string | undefined;

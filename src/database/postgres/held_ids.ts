@@ -1,5 +1,3 @@
-import { DEFAULT_LIMITS } from "../../errors.ts";
-
 /** An id that met another transaction's lock, by `performance.now()`. */
 export interface HeldId {
   readonly metAt: number;
@@ -43,7 +41,7 @@ export function refusedMs(count: number): number {
 }
 
 /** How many ids are remembered: as many as a full queue has by default. */
-const MAX_HELD = DEFAULT_LIMITS.queueLimit;
+const MAX_HELD = 10_000;
 /** How long an id is remembered that is not sent again, in milliseconds. */
 const REMEMBERED_MS = 30_000;
 
