@@ -1,6 +1,6 @@
 /**
- * The Plant Store as a module: the app and the ports it stands on, for any runtime with web
- * standards.
+ * The Plant Store as a module: the app and the ports it stands on. It needs web standards, `hash`
+ * of `node:crypto`, and the right to generate code while `createApp()` runs.
  *
  * @module
  */

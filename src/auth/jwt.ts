@@ -130,7 +130,9 @@ export function jwtAuthenticator(options: JwtOptions): JwtAuthenticator {
   };
 
   const keys = providerKeys(options);
-  const withPermit = semaphore(Math.max(1, Math.floor(navigator.hardwareConcurrency / 2)));
+  // Not every runtime tells.
+  const processors = globalThis.navigator?.hardwareConcurrency ?? 2;
+  const withPermit = semaphore(Math.max(1, Math.floor(processors / 2)));
   /** Accepted tokens by their digest, the oldest first. */
   const remembered = new Map<string, RememberedToken>();
   /** Tokens that wait for keys, or to be verified, by digest. */

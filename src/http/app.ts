@@ -64,8 +64,8 @@ const CONSOLE: Observer = {
 };
 
 /**
- * The Plant Store as two functions: `fetch(Request)`, and `handle`, which Eden calls. It runs
- * wherever there are web standards.
+ * The Plant Store as two functions: `fetch(Request)`, and `handle`, which Eden calls. It needs
+ * web standards, `hash` of `node:crypto`, and the right to generate code while it is created.
  *
  * Who owns what:
  *

@@ -186,3 +186,12 @@ function jwt(options: { readonly [Name in keyof JwtOptions]?: unknown }) {
   const required = { jwksUrl, issuer: "https://id.example.org/", audience: "plant-store" };
   return jwtAuthenticator({ ...required, ...options } as JwtOptions);
 }
+
+test("jwtAuthenticator() works where nothing tells the number of processors", async () => {
+  const { navigator } = globalThis;
+  using stack = new DisposableStack();
+  stack.defer(() => void Object.assign(globalThis, { navigator }));
+  Reflect.deleteProperty(globalThis, "navigator");
+
+  expect(await jwt({})("no-jwt")).toMatchObject({ ok: false });
+});

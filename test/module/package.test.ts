@@ -427,6 +427,30 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
       },
     );
 
+    test.each(["plant-store", "plant-store/sqlite"])(
+      "%s says in one line that a runtime is too old for it",
+      async (specifier) => {
+        const [node = ""] = MODULE_RUNTIMES.find(({ name }) => name === "Node 26")?.run ?? [];
+        // Node 20 has none.
+        const older = `delete Promise.withResolvers;
+          await import("${specifier}").catch(({ message }) => console.log(message));`;
+        expect(await project.run([node, "--input-type=module", "--eval", older])).toEqual({
+          exitCode: 0,
+          output:
+            "Cannot use plant-store here: it needs Node 22.3, Deno 2.2, Bun 1.1.45 or newer\n",
+        });
+      },
+    );
+
+    test("Node takes the package by require()", async () => {
+      const [node = ""] = MODULE_RUNTIMES.find(({ name }) => name === "Node 22")?.run ?? [];
+      const program = 'console.log(typeof require("plant-store").createApp);';
+      expect(await project.run([node, "--input-type=commonjs", "--eval", program])).toEqual({
+        exitCode: 0,
+        output: "function\n",
+      });
+    });
+
     test("Deno loads the package by an npm: specifier", async () => {
       expect(await onDeno(`npm:${packageJson.name}`, project.path)).toEqual(READY);
     });
