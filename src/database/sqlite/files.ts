@@ -175,13 +175,18 @@ const PAGE_BYTES = 4_096;
 /** With that page size, in WAL mode: https://www.sqlite.org/fileformat2.html#the_database_header */
 const HEADER = "SQLite format 3\0\x10\0\x02\x02";
 
+/** Whether a file has begun, and has no tables of ours outside of its WAL. */
+export function isOnePage(file: string): boolean {
+  return statSync(file, { throwIfNoEntry: false })?.size === PAGE_BYTES;
+}
+
 /**
  * Reads a file whose WAL is missing, which no process of ours can have open: closing it drops the
  * locks of this process.
  */
 function isEmptyInWalMode(file: string): boolean {
   return (
-    statSync(file, { throwIfNoEntry: false })?.size === PAGE_BYTES &&
+    isOnePage(file) &&
     // The first write was interrupted, and SQLite undoes it.
     !existsSync(`${file}-journal`) &&
     readTrusted(file, "", HEADER.length) === HEADER

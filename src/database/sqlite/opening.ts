@@ -3,7 +3,7 @@ import { DatabaseError } from "../database.ts";
 import { WAL_FILE_BYTES } from "./checkpoint.ts";
 import { type Connection, firstRow, type OpenFile } from "./driver.ts";
 import { isFailedSync, isLocked, toDatabaseError } from "./errors.ts";
-import { databaseFile, identityOf, requireFiles } from "./files.ts";
+import { databaseFile, identityOf, isOnePage, requireFiles } from "./files.ts";
 import { clearUnsynced, isUnsynced, markUnsynced, requireUnmarked } from "./markers.ts";
 import { hasOurTables, lastMigration, migrate, NEWEST } from "./migrations.ts";
 import { checkOnOpening } from "./opening_check.ts";
@@ -65,7 +65,9 @@ export function openDatabase<Driver extends Connection>(
     return connection;
   } catch (error) {
     if (file !== undefined && isFailedSync(error)) markUnsynced(file);
-    if (connection !== undefined) closeLeavingWal(connection);
+    // Without its WAL, a file that has just begun would look like one whose WAL was lost.
+    if (connection !== undefined)
+      closeLeavingWal(connection, file !== undefined && isOnePage(file));
     throw toDatabaseError("open", path, error);
   }
 }

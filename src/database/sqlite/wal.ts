@@ -26,15 +26,15 @@ export function resetWal(connection: Connection): boolean {
  * exclusive lock on the file, which SQLite does not give while another connection of the process
  * reads a WAL. That connection is opened for reading only, so it makes no checkpoint itself.
  *
- * @param mayHaveMoved Whether the WAL may be another one than that at the path: SQLite would move
- *   what is in its own, over what other processes have stored since.
+ * @param evenEmpty Whether to leave an empty WAL, too, or one that is no longer at the path. SQLite
+ *   would move what is in that one over what other processes have stored since.
  */
-export function closeLeavingWal(connection: Connection, mayHaveMoved = false): void {
+export function closeLeavingWal(connection: Connection, evenEmpty = false): void {
   let reader: Connection | undefined;
 
   try {
-    // Without a WAL there is nothing to move, and the reader would leave an empty one.
-    if (mayHaveMoved || walBytes(connection.filename) > 0) {
+    // The reader leaves an empty WAL where there is none.
+    if (evenEmpty || walBytes(connection.filename) > 0) {
       reader = connection.openReader();
       // The first read takes the shared lock, which a connection to a WAL keeps. A page that is
       // corrupt changes nothing.
