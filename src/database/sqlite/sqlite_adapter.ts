@@ -11,7 +11,7 @@ import { withDatabaseError } from "./errors.ts";
 import { warningsOf } from "./files.ts";
 import { corruptionMarker } from "./markers.ts";
 import { deserializeError, workerCalls } from "./worker_calls.ts";
-import { allTokens, decodeOutcomes, encodeBatch } from "./worker_messages.ts";
+import { allTokens, encodeBatch } from "./worker_messages.ts";
 import type { WorkerApi, WriterEvent } from "./writer_worker.ts";
 
 /** The adapter of a SQLite database. Loads what a server does not need only when it is used. */
@@ -71,7 +71,7 @@ export async function openSqliteWorker(
   const worker = workerCalls<WorkerApi>(
     new Worker(new URL("./writer_worker.js", import.meta.url)),
     {
-      decode: decodeOutcomes,
+      decode: JSON.parse,
       onEvent,
     },
   );

@@ -11,7 +11,7 @@ import {
   serializeError,
   serveCalls,
 } from "./worker_calls.ts";
-import { decodeBatch, encodeOutcomes } from "./worker_messages.ts";
+import { decodeBatch } from "./worker_messages.ts";
 
 /**
  * How long a probe, or a call for tokens, waits for the lock of another process, in milliseconds.
@@ -81,5 +81,5 @@ export type WorkerApi = typeof api;
 
 serveCalls(api, async (batch) => {
   const { plants, timeoutMs } = decodeBatch(batch);
-  return encodeOutcomes(await database.plants.add(plants, { timeoutMs }));
+  return JSON.stringify(await database.plants.add(plants, { timeoutMs }));
 });
