@@ -32,6 +32,12 @@ export interface ConnectOptions {
    * @default {false}
    */
   readonly resetsWal?: boolean;
+  /**
+   * Called if the WAL was to be reset, and another process uses it.
+   *
+   * @default does nothing
+   */
+  readonly onWalInUse?: () => void;
 }
 
 /**
@@ -110,7 +116,7 @@ function setUp(connection: Connection, options: ConnectOptions & OpenedFile): vo
 
   // Reset a WAL that is not trusted, and only then migrate.
   if (isUnsynced(file)) resetUnsyncedWal(connection, file);
-  else if (resetsWal) tryToResetWal(connection, busyTimeoutMs);
+  else if (resetsWal && !tryToResetWal(connection, busyTimeoutMs)) options.onWalInUse?.();
   if (!isUpToDate) migrate(connection);
 }
 
@@ -186,14 +192,17 @@ const RESET_TIMEOUT_MS = 100;
  * Resets the WAL if no other process uses it. A server that was killed during an fsync leaves
  * transactions that were never synced, and a 200 could rest on them. If another process uses the
  * WAL, the checkpoint syncs it, which is enough.
+ *
+ * @returns False if another process uses the WAL.
  */
-function tryToResetWal(connection: Connection, busyTimeoutMs: number): void {
+function tryToResetWal(connection: Connection, busyTimeoutMs: number): boolean {
   connection.exec(`PRAGMA busy_timeout = ${RESET_TIMEOUT_MS}`);
   try {
-    resetWal(connection);
+    return resetWal(connection);
   } catch (error) {
     // Without space, for example, the server starts anyway, returns 503, and recovers by itself.
     if (isFailedSync(error)) throw error;
+    return true;
   } finally {
     connection.exec(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
   }

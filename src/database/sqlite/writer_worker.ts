@@ -34,6 +34,9 @@ let database: SqliteDatabase;
 
 type Args<Method extends keyof SqliteTokens> = Parameters<SqliteTokens[Method]>;
 
+const WAL_IN_USE = "Another process reads the WAL, so this start could not begin a new one";
+const WAL_ADVICE = "if it is Litestream, stop it before the server starts";
+
 const api = {
   /**
    * Opens the database, and soon after lets the other Worker check the whole file. Called once,
@@ -45,7 +48,8 @@ const api = {
     // Starts while this thread connects, and before clients can take the file descriptors that the
     // Worker needs: Bun ends a process that has none for a new one.
     const background = startBackground();
-    const client = connect(path, { resetsWal: true });
+    const onWalInUse = () => tell({ type: "warning", message: WAL_IN_USE, reason: WAL_ADVICE });
+    const client = connect(path, { resetsWal: true, onWalInUse });
     const ready = background.open(path);
 
     database = sqliteDatabase(client, {

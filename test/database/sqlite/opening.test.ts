@@ -6,6 +6,7 @@ import { DatabaseError } from "../../../src/database/database.ts";
 import { connect } from "../../../src/database/sqlite/bun_driver.ts";
 import { APPLICATION_ID, MIGRATIONS } from "../../../src/database/sqlite/migrations.ts";
 import { readPage } from "../../../src/database/sqlite/pages.ts";
+import { openSqliteWorker } from "../../../src/database/sqlite/sqlite_adapter.ts";
 import { sqliteDatabase } from "../../../src/database/sqlite/sqlite_database.ts";
 import { addPlants } from "../../support/add_plants.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
@@ -249,4 +250,20 @@ test("after a failed fsync no process that may write begins beside one that read
   database.reader.run("COMMIT");
   connect(database.path, { access: "write" }).close(true);
   expect(database.isMarked()).toBe(false);
+});
+
+test("a server whose WAL another process reads at the start warns that it could not begin a new one", async () => {
+  using directory = emptyDirectory();
+  const path = directory.at("plants.db");
+  using reader = connect(path);
+  addPlants(reader)([{ id: 1n, name: "Fern" }]);
+  reader.run("BEGIN");
+  reader.query("SELECT count(*) FROM plants").get();
+
+  const warnings: unknown[][] = [];
+  await using _ = await openSqliteWorker(path, { onWarning: (...of) => void warnings.push(of) });
+  expect(warnings).toContainEqual([
+    "Another process reads the WAL, so this start could not begin a new one",
+    "if it is Litestream, stop it before the server starts",
+  ]);
 });
