@@ -1,10 +1,11 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
+import { copyFileSync } from "node:fs";
 import { join } from "node:path";
 
 import { mintToken } from "../../src/auth/token_format.ts";
 import { post } from "../support/client.ts";
 import { AUDIENCE, ISSUER, jwksServer, signed, signingKey } from "../support/jwks.ts";
-import { ROOT, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { emptyDirectory, ROOT, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { readError } from "../support/responses.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -220,10 +221,15 @@ test("the certificate of a provider is checked, whatever NODE_TLS_REJECT_UNAUTHO
     fetch: () => Response.json({ keys: [key.jwk] }),
   });
   const settings = jwtSettings(`https://localhost:${provider.port}/jwks`);
+  // As `openssl rehash` names it.
+  using directory = emptyDirectory();
+  copyFileSync(file("localhost.crt"), directory.at("ce275665.0"));
 
   for (const [env, status] of [
     [{ NODE_TLS_REJECT_UNAUTHORIZED: "0" }, 503],
     [{ NODE_EXTRA_CA_CERTS: file("localhost.crt") }, 200],
+    [{ SSL_CERT_FILE: file("localhost.crt") }, 200],
+    [{ SSL_CERT_DIR: directory.path }, 200],
   ] as const) {
     await using server = await startServer({ env: { ...settings, ...env } });
     expect(await statusOf(server.url, await signed(key, goodClaims()))).toBe(status);
