@@ -36,8 +36,8 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
     flags: [JSON_FLAG, DATABASE_FLAG],
     example: "token list --json",
     async run({ flags, adapter, io }) {
-      const { name: database, openTokens } = await adapter();
-      await withTokens(openTokens, { action: "list the tokens", database }, async (tokens) => {
+      const { name: database, openForListing } = await adapter();
+      await withTokens(openForListing, { action: "list the tokens", database }, async (tokens) => {
         const records = await tokens.list();
         await printResult({ io, flags }, records.map(toJson), async () => {
           await writeOutput(io, table(records));

@@ -30,8 +30,11 @@ export interface DatabaseAdapter {
   /** Opens the plants for a command that only reads: creates no database, and changes none. */
   openPlants(): Promise<OpenPlants>;
 
-  /** Opens the tokens for a command that only reads: creates no database. */
-  openTokens(): Promise<OpenTokens>;
+  /**
+   * Opens the tokens for a command that lists them. Creates no database, and may bring the schema of
+   * an older one up to date.
+   */
+  openForListing(): Promise<OpenTokens>;
 
   /**
    * Reads the whole database for corruption, even while a server writes to it.

@@ -24,7 +24,7 @@ export function postgresAdapter(
     openForWriting: ({ create = false } = {}) =>
       openPostgres(url, { access: create ? "create" : "write" }),
     openPlants: openForReading,
-    openTokens: openForReading,
+    openForListing: openForReading,
 
     async check() {
       throw new ConfigError("Cannot check PostgreSQL: use pg_amcheck");

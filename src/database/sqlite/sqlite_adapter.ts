@@ -31,7 +31,7 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
 
     openPlants: async () => (await import("./pages.ts")).openPlants(path),
     // May write: a database of an older version has to be migrated first.
-    openTokens: () => openHere(path, "write"),
+    openForListing: () => openHere(path, "write"),
 
     check: (options) => checkWithMarker(path, options),
     backup: async (target, options) =>
