@@ -3,7 +3,6 @@ import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
 
 import packageJson from "../package.json" with { type: "json" };
-import { skipped } from "./support/missing.ts";
 import { ROOT } from "./support/program.ts";
 
 const SRC = join(ROOT, "src");
@@ -260,20 +259,6 @@ test.each(["mod.ts", "database/contract/mod.ts", "database/sqlite/mod.ts"])(
     expect(statements.length).toBeGreaterThan(1);
   },
 );
-
-const skipsGit =
-  (!existsSync(join(ROOT, ".git")) || Bun.which("git") === null) &&
-  skipped("what the top level holds: there is no git, or this is not a clone");
-
-test.skipIf(skipsGit)("the top level holds what the design lists, and nothing else", async () => {
-  const tracked = await new Response(Bun.spawn(["git", "ls-files"], { cwd: ROOT }).stdout).text();
-  const top = new Set(tracked.match(/^[^/\n]+/gm));
-  const listed = [
-    ".ci .gitignore .oxlintrc.json CHANGELOG.md LICENSE README.md bun.lock bunfig.toml drizzle drizzle.config.ts",
-    "package.json src test tsconfig.json",
-  ].join(" ");
-  expect([...top].toSorted()).toEqual(listed.split(" ").toSorted());
-});
 
 const map = await Bun.file(join(SRC, "README.md")).text();
 const named = Array.from(map.matchAll(/`([\w./]+(?:\.ts|\/))`/g), ([, path = ""]) => path);

@@ -138,10 +138,15 @@ test.each([
   ["restore missing", 'Cannot restore "missing": no such file or directory', 1],
   ["check --database missing", 'Cannot open database "missing": there is no such file', 1],
   ["check --database postgres://u@localhost/plants", "Cannot check PostgreSQL: use pg_amcheck", 2],
-  ["import", "error: missing required argument 'file'", 2],
 ])("with --json, %s is refused on stderr, and prints no JSON", async (command, line, exitCode) => {
   using here = await world();
   expect(await here.call(...command.split(" "))).toEqual(failed(line, exitCode));
+});
+
+test("with --json, a usage error is exit code 2, and prints no JSON", async () => {
+  using here = await world();
+  const stderr = "error: missing required argument 'file'\nSee plant-store help COMMAND\n";
+  expect(await here.call("import")).toEqual({ exitCode: 2, stdout: "", stderr });
 });
 
 test("with --json, a restore while a server runs is refused on stderr", async () => {

@@ -76,7 +76,7 @@ export const TRUST_PAGE_CACHE = change(
 
 /** Stops listening right at the signal, without a grace period. */
 export const STOP_WITHOUT_GRACE = change(
-  "server/shutdown.ts",
+  "server/service.ts",
   "await server.untilQuiet(timeoutMs / 4);",
   "",
 );

@@ -1,4 +1,4 @@
-import { expect, setDefaultTimeout, test } from "bun:test";
+import { expect, test } from "bun:test";
 import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
 
@@ -8,11 +8,7 @@ import { type ErrorCode, ERRORS, statusOf } from "../../src/errors.ts";
 import { PLANT_FIELDS } from "../../src/plant/plant.ts";
 import { SETTINGS } from "../../src/settings/settings.ts";
 import { blocks, cellsOf, guides, section, table } from "../support/guides.ts";
-import { ROOT, TEST_TIMEOUT_MS } from "../support/program.ts";
-import { TERMINAL_FILE, terminalPicture } from "./terminal.ts";
-
-// The first to run the executable builds it.
-setDefaultTimeout(TEST_TIMEOUT_MS);
+import { ROOT } from "../support/program.ts";
 
 /**
  * The pages as a host of Markdown shows them: their links to files, as paths from the root, and
@@ -213,43 +209,4 @@ test("every block of YAML in the guides can be parsed", () => {
   );
   for (const code of yaml) expect(Bun.YAML.parse(code)).toBeObject();
   expect(yaml.length).toBeGreaterThan(3);
-});
-
-test("the picture in the README is a session of today's program", async () => {
-  expect(await terminalPicture()).toBe(await Bun.file(TERMINAL_FILE).text());
-});
-
-const changelog = await Bun.file(join(ROOT, "CHANGELOG.md")).text();
-const [, ...versions] = changelog.split(/^## /m);
-const titles = versions.map((text) => text.slice(0, text.indexOf("\n")));
-
-test("the package's version is the changelog's newest release, or one in development", () => {
-  const [newest] = titles;
-  const { version } = packageJson;
-  expect(newest).toStartWith(version.endsWith("-dev") ? "Unreleased" : `${version} - `);
-});
-
-test("the changelog's titles are versions with their dates, the newest first, after what is unreleased", () => {
-  const isVersion = (title: string) => /^\d+\.\d+\.\d+ - \d{4}-\d{2}-\d{2}$/.test(title);
-  expect(
-    titles.filter((title, index) => !isVersion(title) && !(index === 0 && title === "Unreleased")),
-  ).toEqual([]);
-  for (const version of versions)
-    expect(version.slice(version.indexOf("\n")).trim()).toStartWith("### ");
-});
-
-test("what is unreleased begins with at most five highlights, of at most two sentences", () => {
-  const [highlights = ""] = (changelog.split("## Unreleased\n")[1] ?? "").split(
-    /^### (?!Highlights)/m,
-  );
-  const bullets = highlights.split(/^- /m).slice(1);
-  expect(bullets.length).toBeWithin(1, 6);
-  for (const bullet of bullets)
-    expect(
-      bullet
-        .trim()
-        .split(/\.(?:\*\*)?\s/)
-        .filter(Boolean).length,
-      bullet,
-    ).toBeLessThan(4);
 });
