@@ -9,7 +9,7 @@ export type Parameter = string | number | Uint8Array | null;
 
 /** One connection to one server. Its methods reject with a {@linkcode PostgresFailure}. */
 export interface Connection {
-  /** Runs a prepared statement. */
+  /** Runs a statement. It is prepared once for the session, unless the options say otherwise. */
   query<Row>(statement: string, parameters?: readonly Parameter[]): Promise<readonly Row[]>;
   /** Runs statements without parameters, as one transaction. */
   script(statements: string): Promise<void>;
@@ -25,6 +25,13 @@ export interface Connection {
 export interface ConnectionOptions {
   /** When the server ends a statement, in milliseconds. @default {STATEMENT_TIMEOUT_MS} */
   readonly statementTimeoutMs?: number | undefined;
+  /**
+   * Whether the server keeps each statement for the session. Statements that differ each time would
+   * fill its memory.
+   *
+   * @default {true}
+   */
+  readonly prepares?: boolean | undefined;
   /**
    * Gives the session its `search_path`, and verifies the tables there. @default uses the role's,
    * and accepts all
@@ -55,7 +62,7 @@ export const LOCK_TIMEOUT_MS = 250;
 export async function connectTo(
   host: PostgresHost,
   url: PostgresUrl,
-  { statementTimeoutMs = STATEMENT_TIMEOUT_MS, tables }: ConnectionOptions = {},
+  { statementTimeoutMs = STATEMENT_TIMEOUT_MS, prepares = true, tables }: ConnectionOptions = {},
 ): Promise<Connection> {
   let isOpen = true;
   const nonce = crypto.randomUUID();
@@ -76,6 +83,7 @@ export async function connectTo(
   try {
     client = new Bun.SQL({
       ...clientOptions(host, url, session),
+      prepare: prepares,
       onclose: () => void (isOpen = false),
     });
     return await withDeadline(establish(client), url.connectTimeoutMs, () => {

@@ -72,6 +72,42 @@ function list(parts: SQLChunk[]): SQL {
   return sql.join(parts, sql`, `);
 }
 
+/** The statements that add a batch. */
+export interface PlantStatements {
+  /**
+   * Inserts plants of different ids in one transaction, and leaves out those whose id is taken.
+   *
+   * @returns The rows that it inserted.
+   */
+  insert(connection: Connection, plants: readonly NewPlant[]): Promise<readonly PlantRow[]>;
+
+  /** Waits for a lock on the whole table, of which these plants are to be part. Changes nothing. */
+  lockTable(connection: Connection, plants: readonly NewPlant[]): Promise<unknown>;
+
+  /**
+   * Compares plants with the rows of their ids, and returns once those rows are on the disk and on
+   * the synchronous standby. Waits for no lock of a row: it may leave out a row that is locked.
+   *
+   * @returns The index of each plant that has a row, and whether the row is the same plant.
+   */
+  compare(
+    connection: Connection,
+    plants: readonly NewPlant[],
+  ): Promise<readonly { readonly index: number; readonly isSame: boolean }[]>;
+}
+
+/** The statements for one server that has all plants. */
+const STATEMENTS: PlantStatements = {
+  insert: (connection, plants) => connection.query<PlantRow>(INSERT, arraysOf(plants)),
+  lockTable: (connection) => connection.query(INSERT, arraysOf([])),
+
+  async compare(connection, plants) {
+    const parameters = arraysOf(plants);
+    const rows = await connection.query<{ place: number; is_same: boolean }>(COMPARE, parameters);
+    return rows.map(({ place, is_same }) => ({ index: place - 1, isSame: is_same }));
+  },
+};
+
 /**
  * Adds a batch in one statement, which commits by itself. A second one compares the plants that
  * were stored before: only a later statement sees what a rival has committed meanwhile.
@@ -86,6 +122,7 @@ export async function addPlants(
   batch: readonly NewPlant[],
   held: HeldIds,
   deadline: number,
+  statements: PlantStatements = STATEMENTS,
 ): Promise<readonly StoreOutcome[]> {
   const entries = batch.map((plant): Entry => ({
     ...plant,
@@ -105,48 +142,46 @@ export async function addPlants(
 
   const now = performance.now();
   const steps = Object.groupBy(sorted, ({ id }) => held.stepFor(id, now));
-  await addAll(connection, steps.insert ?? [], held, deadline);
-  await retry(connection, steps.retry ?? [], held, deadline);
+  const adding: Adding = { connection, statements, held, deadline };
+  await addAll(adding, steps.insert ?? []);
+  await retry(adding, steps.retry ?? []);
 
   for (const { id, outcome } of entries) if (outcome !== undefined) held.released(id);
   return entries.map(outcomeOf);
 }
 
+/** How a batch is added. */
+interface Adding {
+  readonly connection: Connection;
+  readonly statements: PlantStatements;
+  readonly held: HeldIds;
+  readonly deadline: number;
+}
+
 /** Adds plants whose ids met no lock before. */
-async function addAll(
-  connection: Connection,
-  entries: readonly Entry[],
-  held: HeldIds,
-  deadline: number,
-): Promise<void> {
+async function addAll(adding: Adding, entries: readonly Entry[]): Promise<void> {
   if (entries.length === 0) return;
 
-  const isInserted = await insert(connection, toInsert(entries));
-  await compare(connection, entries);
+  const isInserted = await insert(adding, toInsert(entries));
+  await compare(adding, entries);
 
   const rest = toInsert(entries);
   if (isInserted || rest.length === 0) return;
 
   // Waits for a lock on the whole table. If that times out, the batch is repeated: no id is at
   // fault.
-  await connection.query(INSERT, arraysOf([]));
+  await adding.statements.lockTable(adding.connection, rest);
 
-  await insertBesideLocks(connection, rest, held, { maxLocks: MAX_SEARCH_LOCKS, deadline });
-  await compare(connection, entries);
+  await insertBesideLocks(adding, rest, MAX_SEARCH_LOCKS);
+  await compare(adding, entries);
 }
 
 /** Adds plants whose ids met a lock before. It may have ended. */
-async function retry(
-  connection: Connection,
-  entries: readonly Entry[],
-  held: HeldIds,
-  deadline: number,
-): Promise<void> {
+async function retry(adding: Adding, entries: readonly Entry[]): Promise<void> {
   if (entries.length === 0) return;
 
-  const limits = { maxLocks: MAX_RETRY_LOCKS, deadline };
-  await insertBesideLocks(connection, toInsert(entries), held, limits);
-  await compare(connection, entries);
+  await insertBesideLocks(adding, toInsert(entries), MAX_RETRY_LOCKS);
+  await compare(adding, entries);
 }
 
 /** A plant of a batch. */
@@ -179,10 +214,13 @@ function outcomeOf(entry: Entry): StoreOutcome {
 }
 
 /** Inserts plants. Returns false if a lock timed out, which rolls the insert back. */
-async function insert(connection: Connection, entries: readonly Entry[]): Promise<boolean> {
+async function insert(
+  { connection, statements }: Adding,
+  entries: readonly Entry[],
+): Promise<boolean> {
   let rows: readonly PlantRow[];
   try {
-    rows = await connection.query<PlantRow>(INSERT, arraysOf(entries));
+    rows = await statements.insert(connection, entries);
   } catch (error) {
     // lock_not_available
     if (codeOf(error) === "55P03") return false;
@@ -202,17 +240,15 @@ async function insert(connection: Connection, entries: readonly Entry[]): Promis
 }
 
 /** Compares the plants whose outcome is unknown with the rows of their ids. */
-async function compare(connection: Connection, entries: readonly Entry[]): Promise<void> {
+async function compare(
+  { connection, statements }: Adding,
+  entries: readonly Entry[],
+): Promise<void> {
   const unknown = entries.filter((entry) => (entry.duplicateOf ?? entry).outcome === undefined);
   if (unknown.length === 0) return;
 
-  const rows = await connection.query<{ place: number; is_same: boolean }>(
-    COMPARE,
-    arraysOf(unknown),
-  );
-
-  for (const { place, is_same } of rows)
-    (unknown[place - 1] as Entry).outcome = is_same ? "present" : "conflict";
+  for (const { index, isSame } of await statements.compare(connection, unknown))
+    (unknown[index] as Entry).outcome = isSame ? "present" : "conflict";
 }
 
 /** The parameters of {@linkcode INSERT} and {@linkcode COMPARE}: an array for each column. */
@@ -225,9 +261,10 @@ function arraysOf(plants: readonly NewPlant[]): string[] {
 }
 
 /** A row as the client reads it: a bigint is text. */
-type PlantRow = Readonly<Record<keyof NewPlant, string | null>>;
+export type PlantRow = Readonly<Record<keyof NewPlant, string | null>>;
 
-function plantFrom(row: PlantRow): NewPlant {
+/** The plant of a row. */
+export function plantFrom(row: PlantRow): NewPlant {
   return plantOf(BigInt(row.id as string), (field) => row[field]);
 }
 
@@ -255,11 +292,11 @@ const DEADLINE_MARGIN_MS = 100;
  * stops is an error in PostgreSQL's log.
  */
 async function insertBesideLocks(
-  connection: Connection,
+  adding: Adding,
   entries: readonly Entry[],
-  held: HeldIds,
-  { maxLocks, deadline }: { readonly maxLocks: number; readonly deadline: number },
+  maxLocks: number,
 ): Promise<void> {
+  const { connection, held, deadline } = adding;
   const parts = [entries];
   let locks = 0;
 
@@ -268,7 +305,7 @@ async function insertBesideLocks(
     while (locks < maxLocks && performance.now() < deadline - DEADLINE_MARGIN_MS) {
       const part = parts.pop();
       if (part === undefined) break;
-      if (await insert(connection, part)) continue;
+      if (await insert(adding, part)) continue;
 
       locks++;
       if (part.length > 1) {
@@ -323,15 +360,25 @@ const SELECT_PAGE = db
   .orderBy(page.id)
   .toSQL();
 
-/** Reads a page of plants, ordered by id, from this id on. */
-export function readPage(from: bigint): Work<readonly NewPlant[]> {
+/**
+ * Reads a page of plants, ordered by id, from this id on.
+ *
+ * @param table The table that has them, quoted. @default plants
+ */
+export function readPage(from: bigint, table?: string): Work<readonly NewPlant[]> {
+  // PostgreSQL plans the query as if it named the table.
+  const statement =
+    table === undefined
+      ? SELECT_PAGE.sql
+      : `WITH plants AS (SELECT * FROM ${table}) ${SELECT_PAGE.sql}`;
+
   // The limits of a page are numbers; the other parameter is the placeholder.
   const parameters = SELECT_PAGE.params.map((value) =>
     String(typeof value === "number" ? value : from),
   );
 
   return async ({ query }) => {
-    const rows = await query<PlantRow>(SELECT_PAGE.sql, parameters);
+    const rows = await query<PlantRow>(statement, parameters);
     return rows.map(plantFrom);
   };
 }
