@@ -34,6 +34,8 @@ export interface DatabaseMetric {
   readonly name: string;
   readonly help: string;
   readonly type: "counter" | "gauge";
+  /** What tells metrics of one name apart. @default nothing */
+  readonly labels?: Readonly<Record<string, string>>;
   readonly value: number;
 }
 

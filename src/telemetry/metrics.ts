@@ -79,7 +79,10 @@ export function createMetrics() {
     /** Adds the metrics of a database. */
     registerDatabase(read: () => readonly DatabaseMetric[]): void {
       registered.push(() =>
-        read().map(({ name, help, type, value }) => metric(name, help, type, [{ value }])),
+        [...Map.groupBy(read(), ({ name }) => name)].map(([name, all]) => {
+          const [{ help, type }] = all as [DatabaseMetric];
+          return metric(name, help, type, all);
+        }),
       );
     },
 

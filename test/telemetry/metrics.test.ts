@@ -25,6 +25,8 @@ test("another parser of Prometheus' text format reads the metrics that dashboard
   metrics.registerDatabase(() => [
     { name: "some_bytes", help: "Bytes of a \\ and a\nline", type: "gauge", value: 1.5 },
     { name: "some_total", help: "Large", type: "counter", value: 1e21 },
+    { name: "node_ready", help: "One of two", type: "gauge", labels: { node: "1" }, value: 1 },
+    { name: "node_ready", help: "One of two", type: "gauge", labels: { node: "2" }, value: 0 },
   ]);
 
   const parsed = await getMetricsFromIterator((await metrics.render()).split("\n").values());
@@ -101,6 +103,14 @@ test("another parser of Prometheus' text format reads the metrics that dashboard
       data: [{ labels: {}, value: 1.5 }],
     },
     some_total: { type: "counter", help: "Large", data: [{ labels: {}, value: 1e21 }] },
+    node_ready: {
+      type: "gauge",
+      help: "One of two",
+      data: [
+        { labels: { node: "1" }, value: 1 },
+        { labels: { node: "2" }, value: 0 },
+      ],
+    },
   });
 });
 
