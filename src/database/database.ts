@@ -7,6 +7,20 @@ import { INT64_MAX, INT64_MIN, type NewPlant } from "../plant/plant.ts";
  */
 export interface Database extends AsyncDisposable {
   readonly plants: PlantStore;
+
+  /**
+   * The store that keeps a plant: one of few, and always the same for an id, unless the database is
+   * reorganized. Each has a group commit of its own, so that a server of the database which is down
+   * holds up its own plants only. Often there is one, `plants` itself.
+   */
+  storeOf(plant: NewPlant): PlantStore;
+
+  /**
+   * Names the parts of the database that could not store a plant when they were last probed, while
+   * others could: each has its own plants. Often there is one part, and nothing to name.
+   */
+  unready(): readonly string[];
+
   readonly tokens: TokenStore;
 
   /**

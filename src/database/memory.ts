@@ -36,8 +36,12 @@ export function memoryDatabase(): Database {
     return ids.slice(0, PAGE_PLANTS).map((id) => ({ id, ...(plants.get(id) as Plant) }));
   }
 
+  const store: PlantStore = { add: async (batch) => batch.map(addOne), probe: async () => {} };
+
   return {
-    plants: { add: async (batch) => batch.map(addOne), probe: async () => {} },
+    plants: store,
+    storeOf: () => store,
+    unready: () => [],
     tokens: memoryTokens(),
     pages: () => keysetPages(pageFrom),
     metrics: () => [],

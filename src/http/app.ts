@@ -28,6 +28,12 @@ export interface AppOptions {
   readonly ready: () => Promise<void>;
 
   /**
+   * Names the parts of the storage that could not store a plant lately, while others could.
+   * `/readyz` shows them. @default none
+   */
+  readonly unready?: (() => readonly string[]) | undefined;
+
+  /**
    * Gets every error and every response. @default prints the internal errors by `console.error`,
    * and nothing else
    */
@@ -112,6 +118,7 @@ export function createApp(options: AppOptions) {
     maxBodyBytes = 65_536,
     observer = CONSOLE,
     renderMetrics,
+    unready = () => [],
   } = options;
   requireParts(options);
   requireNumber("maxBodyBytes", maxBodyBytes);
@@ -129,7 +136,7 @@ export function createApp(options: AppOptions) {
   // Above every route. What it adds to their contexts is not for their types.
   base.use(bearerGuard(options.authenticate, exchanges));
 
-  const app = base.use(health(options.ready));
+  const app = base.use(health(options.ready, unready));
   if (docsFiles !== undefined) app.use(docs(docsFiles));
   if (renderMetrics !== undefined) app.use(metrics(renderMetrics));
   const whole = app.use(plantsApi(options.plants, maxBodyBytes));

@@ -9,16 +9,24 @@ import { PlantStoreError } from "../errors.ts";
  * can respond, `/readyz` while a plant could be stored.
  *
  * @param ready Resolves when a plant could be stored now; throws a `PlantStoreError` when not.
+ * @param unready Names the parts of the storage that could not, while others could.
  */
-export function health(ready: () => Promise<void>) {
+export function health(ready: () => Promise<void>, unready: () => readonly string[]) {
   const hidden = { detail: { hide: true } };
   // A cache that kept this would report a server that is gone.
   const init = { headers: { "cache-control": "no-store", "x-content-type-options": "nosniff" } };
   const ok = () => Response.json({ status: "ok" }, init);
+  const okBut = (parts: readonly string[]) => Response.json({ status: "ok", unready: parts }, init);
 
-  return new Elysia({ name: "health" })
-    .get("/livez", ok, hidden)
-    .get("/readyz", () => ready().then(ok), hidden);
+  return new Elysia({ name: "health" }).get("/livez", ok, hidden).get(
+    "/readyz",
+    async () => {
+      await ready();
+      const parts = unready();
+      return parts.length === 0 ? ok() : okBut(parts);
+    },
+    hidden,
+  );
 }
 
 /** How often {@linkcode readiness} probes, and how long it waits. */

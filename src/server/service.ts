@@ -7,7 +7,7 @@ import { version } from "../build/version.ts" with { type: "macro" };
 import { adapterOf } from "../database/adapters.ts";
 import type { PlantStore } from "../database/database.ts";
 import { ConfigError, PlantStoreError, reasonOf } from "../errors.ts";
-import { type GroupCommit, groupCommit } from "../group_commit/group_commit.ts";
+import { type GroupCommit, groupCommit, shardedCommit } from "../group_commit/group_commit.ts";
 import { readPostgresUrl, readStaticTokens } from "../settings/secret_files.ts";
 import { type Config, loggableSettings } from "../settings/settings.ts";
 import { type Logging, type LogOutput, startLogging } from "../telemetry/logging.ts";
@@ -174,7 +174,10 @@ async function start(config: Config, { process, parts, logging, lifetime }: Star
       maxInFlight: adapter.maxInFlight,
       onCommit: observer.onCommit,
     });
-  const commits = tracing?.tracePlants(database.plants, gather) ?? gather(database.plants);
+  const commits = shardedCommit(
+    database.storeOf,
+    (store) => tracing?.tracePlants(store, gather) ?? gather(store),
+  );
   metrics.registerQueue(() => commits.size());
   metrics.registerDatabase(database.metrics);
 
@@ -182,6 +185,7 @@ async function start(config: Config, { process, parts, logging, lifetime }: Star
   const app = serviceApp(config, {
     plants: commits,
     probe: () => database.plants.probe(),
+    unready: database.unready,
     authenticate,
     observer,
     metrics,

@@ -16,6 +16,7 @@ export interface AppParts {
   readonly plants: GroupCommit;
   /** Commits a page of the database. */
   readonly probe: () => Promise<void>;
+  readonly unready: () => readonly string[];
   readonly authenticate: Authenticate;
   readonly observer: Observer;
   readonly metrics: Metrics;
@@ -37,6 +38,7 @@ export function serviceApp(config: Config, parts: AppParts) {
   return createApp({
     plants,
     ready,
+    unready: parts.unready,
     authenticate,
     maxBodyBytes: config.maxBodyBytes,
     observer,

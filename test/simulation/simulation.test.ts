@@ -1,9 +1,14 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 
+import type { PlantStore } from "../../src/database/database.ts";
 import { Pool } from "../../src/database/postgres/pool.ts";
 import { plantStore } from "../../src/database/postgres/postgres_database.ts";
 import { PlantStoreError } from "../../src/errors.ts";
-import { type GroupCommit, groupCommit } from "../../src/group_commit/group_commit.ts";
+import {
+  type GroupCommit,
+  groupCommit,
+  shardedCommit,
+} from "../../src/group_commit/group_commit.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { INTACT, makeLedger, type Verdict } from "../support/ledger.ts";
 import { printedSeed, randomFrom } from "../support/load.ts";
@@ -63,17 +68,28 @@ const LANES = 3;
 const PLANTS = 150;
 const IDS = 60;
 
+test("plants spread over three databases are as safe, whatever each of them does", async () => {
+  const first = printedSeed("simulation of three") % 1_000_000_000;
+  for (const seed of range(first, first + scaled(5, 500) - 1)) {
+    const { verdict, wrongConflicts } = await simulate(seed, { databases: 3 });
+    expect({ seed, ...verdict, wrongConflicts }).toEqual({ seed, ...INTACT, wrongConflicts: 0 });
+  }
+});
+
 /**
- * Servers add plants to a database that fails in every way that the seed has; in the end all is
- * well, and judged.
+ * Servers add plants to databases that fail in every way that the seed has; in the end all is well,
+ * and judged.
  */
-async function simulate(seed: number, { locksLosers = true } = {}) {
+async function simulate(seed: number, { locksLosers = true, databases = 1 } = {}) {
   using time = virtualTime();
   const random = randomFrom(seed);
   using _ = seededMathRandom(random);
-  const model = new DatabaseModel({ time, random, rates: ratesFrom(random), locksLosers });
+  const models = Array.from(
+    { length: databases },
+    () => new DatabaseModel({ time, random, rates: ratesFrom(random), locksLosers }),
+  );
   const pools: Pool[] = [];
-  const servers = Array.from({ length: SERVERS }, () => server(model, pools));
+  const servers = Array.from({ length: SERVERS }, () => server(models, pools));
   const ledger = makeLedger();
   let unavailable = 0;
 
@@ -104,7 +120,7 @@ async function simulate(seed: number, { locksLosers = true } = {}) {
 
   async function run(): Promise<Verdict> {
     const adds: Promise<void>[] = [];
-    const disasters = causeDisasters(model, time, random);
+    const disasters = models.map((model) => causeDisasters(model, time, random));
 
     for (let sent = 0; sent < PLANTS; sent++) {
       await time.sleep(random() ** 3 * 60);
@@ -112,15 +128,17 @@ async function simulate(seed: number, { locksLosers = true } = {}) {
       adds.push(add(servers[Math.floor(random() * SERVERS)] as GroupCommit, plant));
     }
 
-    await Promise.all([...adds, disasters]);
+    await Promise.all([...adds, ...disasters]);
     // If the primary is lost now, the standby has all that was acknowledged.
-    model.faulty = false;
-    await model.failOver(1);
+    for (const model of models) {
+      model.faulty = false;
+      await model.failOver(1);
+    }
 
     // What is unknown is sent again, to a server that knows nothing of it.
-    const other = server(model, pools);
+    const other = server(models, pools);
     for (const plant of ledger.unknown()) await add(other, plant);
-    return ledger.judgePlants(model.plants());
+    return ledger.judgePlants(models.flatMap((model) => [...model.plants()]));
   }
 
   const verdict = await time.until(run());
@@ -138,10 +156,18 @@ async function simulate(seed: number, { locksLosers = true } = {}) {
   return { verdict, wrongConflicts, latestMs, counts };
 }
 
-function server(model: DatabaseModel, pools: Pool[]): GroupCommit {
-  const pool = new Pool({ size: LANES, connect: () => model.connect() });
-  pools.push(pool);
-  return groupCommit(plantStore(pool), { maxInFlight: LANES, timeoutMs: TIMEOUT_MS });
+/** A server that spreads its plants over the databases. */
+function server(models: readonly DatabaseModel[], pools: Pool[]): GroupCommit {
+  const stores = models.map((model) => {
+    const pool = new Pool({ size: LANES, connect: () => model.connect() });
+    pools.push(pool);
+    return plantStore(pool);
+  });
+
+  return shardedCommit(
+    ({ id }) => stores[Number(id) % stores.length] as PlantStore,
+    (store) => groupCommit(store, { maxInFlight: LANES, timeoutMs: TIMEOUT_MS }),
+  );
 }
 
 /** One seed has many faults of a kind, another one none. */

@@ -43,6 +43,23 @@ const CASES: Cases<Database> = {
     assert.deepEqual(await allOf(database), plants);
   },
 
+  async "storeOf() gives a store that keeps the plant, as plants does, and always the same one"(
+    database,
+  ) {
+    const fern = { id: 7n, name: "Fern" };
+    const store = database.storeOf(fern);
+    assert.equal(database.storeOf({ ...fern, name: "Ivy" }), store);
+    assert.deepEqual(await store.add([fern], { timeoutMs: 10_000 }), ["added"]);
+    await store.probe();
+    assert.deepEqual(await add(database, [fern]), ["present"]);
+    assert.deepEqual(await allOf(database), [fern]);
+  },
+
+  async "unready() names nothing while all can store plants"(database) {
+    await database.plants.probe();
+    assert.deepEqual(database.unready(), []);
+  },
+
   async "pages() gives every field, each with its own text"(database) {
     const plants = [plantOf(1n, (field) => `the ${field}`)];
     await add(database, plants);

@@ -112,8 +112,11 @@ export async function openPostgres(
     return page;
   }
 
+  const store = plantStore(plants);
   return {
-    plants: plantStore(plants),
+    plants: store,
+    storeOf: () => store,
+    unready: () => [],
     tokens: postgresTokens(reading, writing),
     pages: () => keysetPages((from) => translated("read", url, () => durablePage(from))),
     metrics: () => poolMetrics(pools),

@@ -83,12 +83,16 @@ export async function openSqliteWorker(
   });
   for (const warning of warningsOf(path)) onWarning(warning);
 
+  const store: PlantStore = {
+    add: (plants, { timeoutMs }) =>
+      send(encodeBatch(plants, timeoutMs)) as ReturnType<PlantStore["add"]>,
+    probe: () => call("probe"),
+  };
+
   return {
-    plants: {
-      add: (plants, { timeoutMs }) =>
-        send(encodeBatch(plants, timeoutMs)) as ReturnType<PlantStore["add"]>,
-      probe: () => call("probe"),
-    },
+    plants: store,
+    storeOf: () => store,
+    unready: () => [],
 
     tokens: {
       list: (filter) => allTokens((row) => call("page", row, filter)),

@@ -33,6 +33,8 @@ export function sqliteDatabase(
 
   return {
     plants: store,
+    storeOf: () => store,
+    unready: () => [],
     tokens: sqliteTokens(client, store),
     pages: () => keysetPages(pageFrom),
     metrics: () => sqliteMetrics(walBytes[0], store.checkpointFailures()),

@@ -1,0 +1,70 @@
+import { expect, test } from "bun:test";
+
+import type { PlantStore } from "../../src/database/database.ts";
+import { memoryStore } from "../../src/database/memory.ts";
+import { groupCommit, shardedCommit } from "../../src/group_commit/group_commit.ts";
+
+/** A store that counts its batches. */
+function countedStore() {
+  const store = memoryStore();
+  const sizes: number[] = [];
+  const add: PlantStore["add"] = (plants, options) => {
+    sizes.push(plants.length);
+    return store.add(plants, options);
+  };
+  return { sizes, store: { ...store, add } };
+}
+
+const HANGING: PlantStore = { add: () => new Promise(() => {}), probe: async () => {} };
+
+/** Even ids are kept by the first store, odd ones by the second. */
+function commitsOver(even: PlantStore, odd: PlantStore, options: { readonly timeoutMs?: number }) {
+  return shardedCommit(
+    ({ id }) => (id % 2n === 0n ? even : odd),
+    (store) => groupCommit(store, options),
+  );
+}
+
+test("each store gets its own plants, in batches of its own", async () => {
+  const even = countedStore();
+  const odd = countedStore();
+  const commits = commitsOver(even.store, odd.store, {});
+  const ids = [1n, 2n, 3n, 4n, 6n];
+
+  await Promise.all(ids.map((id) => commits.add({ id, name: "Fern" })));
+
+  expect([even.sizes, odd.sizes]).toEqual([[3], [2]]);
+});
+
+test("a store that hangs holds up its own plants only", async () => {
+  const commits = commitsOver(HANGING, memoryStore(), { timeoutMs: 50 });
+  const held = commits.add({ id: 2n, name: "Fern" });
+
+  expect(await commits.add({ id: 1n, name: "Fern" })).toBe("added");
+  await expect(held).rejects.toMatchObject({ code: "storage_unavailable" });
+});
+
+test("a plant goes to the store that keeps it now", async () => {
+  const [old, next] = [countedStore(), countedStore()];
+  let store = old.store;
+  const commits = shardedCommit(() => store, groupCommit);
+  await commits.add({ id: 1n, name: "Fern" });
+
+  store = next.store;
+  await commits.add({ id: 2n, name: "Fern" });
+
+  expect([old.sizes, next.sizes]).toEqual([[1], [1]]);
+});
+
+test("drain() waits for the plants of every store, and refuses what comes later, even for a new store", async () => {
+  const commits = shardedCommit(({ id }) => (id === 1n ? HANGING : memoryStore()), groupCommit);
+  const held = commits.add({ id: 1n, name: "Fern" });
+
+  expect(commits.size()).toBe(1);
+  const draining = commits.drain(20);
+  for (const id of [1n, 2n])
+    await expect(commits.add({ id, name: "Ivy" })).rejects.toMatchObject({ code: "shutting_down" });
+
+  await expect(held).rejects.toMatchObject({ code: "storage_unavailable" });
+  await draining;
+});
