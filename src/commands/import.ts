@@ -3,8 +3,9 @@ import { Readable } from "node:stream";
 
 import { withAbort, withDeadline } from "../async/deadline.ts";
 import { eventLoopTurn, pause } from "../async/timers.ts";
-import { adapterOf, reasonOfRefusal } from "../database/adapters.ts";
+import { adapterOf } from "../database/adapters.ts";
 import type { PlantStore, StoreOutcome } from "../database/database.ts";
+import { reasonOfRefusal } from "../database/refusals.ts";
 import { CommandError, ERRORS, PlantStoreError, reasonOf } from "../errors.ts";
 import type { NewPlant } from "../plant/plant.ts";
 import { parsePlant } from "../plant/plant_json.ts";

@@ -2,7 +2,7 @@ import { SCOPES } from "../auth/authenticate.ts";
 import { mintToken } from "../auth/token_format.ts";
 import type { TokenRecord, TokenStore } from "../auth/token_store.ts";
 import type { OpenTokens } from "../database/adapter.ts";
-import { type RefusedAction, toCommandError } from "../database/adapters.ts";
+import { type RefusedAction, toCommandError } from "../database/refusals.ts";
 import { CommandError, ConfigError } from "../errors.ts";
 import { type Input, parseChoice, refusal } from "../settings/parsers.ts";
 import { type Call, DATABASE_FLAG, type Subcommand } from "./command.ts";

@@ -7,7 +7,7 @@ import { jwtAuthenticator } from "../auth/jwt.ts";
 import { type TokenCache, tokenCache } from "../auth/token_cache.ts";
 import { isOurs } from "../auth/token_format.ts";
 import type { TokenStore } from "../auth/token_store.ts";
-import { toCommandError } from "../database/adapters.ts";
+import { toCommandError } from "../database/refusals.ts";
 import { reasonOf } from "../errors.ts";
 import { isLoopback } from "../settings/parsers.ts";
 import type { Config } from "../settings/settings.ts";

@@ -4,7 +4,7 @@ import { SCOPES } from "../auth/authenticate.ts";
 import type { TokenCache } from "../auth/token_cache.ts";
 import { mintToken } from "../auth/token_format.ts";
 import type { DatabaseAdapter } from "../database/adapter.ts";
-import { reasonOfRefusal } from "../database/adapters.ts";
+import { reasonOfRefusal } from "../database/refusals.ts";
 import type { Config } from "../settings/settings.ts";
 
 /** What {@linkcode offerFirstToken} needs to know of the server. */

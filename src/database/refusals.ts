@@ -1,0 +1,37 @@
+import { CommandError, PlantStoreError, reasonOf } from "../errors.ts";
+import { PostgresFailure } from "./postgres/errors.ts";
+
+/** What a command was doing when storage refused. */
+export interface RefusedAction {
+  /** What cannot be done, such as `list the tokens`. */
+  readonly action: string;
+  /** The name of the database in messages. */
+  readonly database: string;
+  /** What to do about it. @default nothing */
+  readonly advice?: string;
+}
+
+/**
+ * Turns a refusal of the storage into one line for the user of a command; returns any other error
+ * unchanged.
+ */
+export function toCommandError(
+  error: unknown,
+  { action, database, advice }: RefusedAction,
+): unknown {
+  const reason = reasonOfRefusal(error);
+  if (reason === undefined) return error;
+  const ending = advice === undefined ? "" : `; ${advice}`;
+  return new CommandError(`Cannot ${action} in database "${database}": ${reason}${ending}`, {
+    cause: error,
+  });
+}
+
+/** Why storage refused, in words for the operator: the message of the error is for clients. */
+export function reasonOfRefusal(error: unknown): string | undefined {
+  // Closing the database failed as well: the first error says more.
+  if (error instanceof SuppressedError) return reasonOfRefusal(error.suppressed);
+  if (error instanceof PostgresFailure) return error.message;
+  if (!(error instanceof PlantStoreError) || error.code !== "storage_unavailable") return undefined;
+  return reasonOf(error.cause ?? "storage is unavailable");
+}
