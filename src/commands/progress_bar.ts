@@ -7,8 +7,8 @@ const INTERVAL_MS = 100;
 const ERASE = "\r\x1b[K";
 
 /**
- * A line at the bottom of a terminal that shows how much is done, how many plants a second, and how
- * much time is left. There is none unless the terminal understands escape sequences.
+ * A line at the bottom of a terminal that shows how much is done, and how many plants a second.
+ * There is none unless the terminal understands escape sequences.
  */
 export function progressBar(
   { stderr, isAnsi }: Pick<Io, "stderr" | "isAnsi">,
@@ -46,22 +46,11 @@ function progressLine({ plants, done = plants ?? 0, total }: Progress, elapsed: 
 
   const share = Math.min(1, done / total);
   const bar = "#".repeat(Math.floor(share * BAR_WIDTH)).padEnd(BAR_WIDTH, "-");
-  const left = clock((elapsed * (1 - share)) / share);
-  return `[${bar}] ${Math.floor(share * 100)}% ${rate && `${rate}, `}${left} left`;
+  return `[${bar}] ${Math.floor(share * 100)}% ${rate}`.trimEnd();
 }
 
 const BAR_WIDTH = 20;
 
 function rateOf(plants: number, elapsed: number): string {
   return `${counted(plants, "plant")}, ${grouped(Math.round(plants / elapsed))}/s`;
-}
-
-/** Minutes and seconds; hours before them where there are any. */
-function clock(seconds: number): string {
-  const whole = Math.ceil(seconds);
-  const hours = Math.floor(whole / 3600);
-  const minutes = Math.floor(whole / 60) % 60;
-
-  const padded = [minutes, whole % 60].map((part) => String(part).padStart(2, "0")).join(":");
-  return hours === 0 ? padded : `${hours}:${padded}`;
 }
