@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { post } from "../support/client.ts";
 import { guideProject } from "../support/guide_project.ts";
 import { blocks } from "../support/guides.ts";
+import { connect, postBytes } from "../support/load.ts";
 import { COMPILERS } from "../support/module_runtimes.ts";
 import { ROOT, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { readError, readPlant } from "../support/responses.ts";
@@ -123,8 +124,18 @@ describe.skipIf(skipsWorkerd("the programs for Cloudflare Workers"))(
           error: 4091,
         });
         expect(await readError(await send({ id: 2 }))).toMatchObject({ error: 4002 });
-        expect(await readError(await send(fern, null))).toMatchObject({ error: 4011 });
-        expect(await readError(await send(fern, "another-token"))).toMatchObject({ error: 4012 });
+
+        // In one piece: workerd resets a connection whose body comes after the response.
+        const connection = await connect(server.url);
+        const refused = await connection.request(
+          postBytes({ id: 1n, name: "Fern" }, "another-token"),
+        );
+        connection.close("reset");
+        expect(refused).toMatchObject({
+          status: 401,
+          body: expect.stringContaining('"error":4012'),
+        });
+
         expect((await fetch(`${server.url}/livez`)).status).toBe(200);
         expect((await fetch(`${server.url}/readyz`)).status).toBe(200);
 
