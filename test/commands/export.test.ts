@@ -203,7 +203,7 @@ const refused: [string, (path: string) => void, string][] = [
   ["a file that is not there", () => {}, "there is no such file"],
   ["a directory", (path) => mkdirSync(path), "it is not a file"],
   ["a file that another process begins to make", (path) => writeFileSync(path, ""), EMPTY],
-  ["a file that has its WAL, and no tables yet", beganWal, EMPTY],
+  ["a file in WAL mode without a WAL, and without tables", beganWal, "its WAL is missing"],
   [
     "a file that a kill left in the middle of a write",
     interruptedWrite,
