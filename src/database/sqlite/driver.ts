@@ -8,7 +8,9 @@ export interface Connection extends Disposable {
   readonly filename: string;
   /** Runs a script. On Deno its errors have no code. */
   exec(sql: string): unknown;
-  /** Runs a statement, which is compiled once and closed with the connection. */
+  /** Runs one statement that returns no rows. */
+  run(sql: string): unknown;
+  /** Runs a query, which is compiled once and closed with the connection. Returns its rows. */
   all(sql: string): readonly unknown[];
   /** Opens another connection to the file, which only reads. */
   openReader(): Connection;
@@ -35,10 +37,10 @@ export function firstRow(connection: Connection, query: string): readonly unknow
  * returns. If this throws, nothing of it is stored, or all of it if an fsync failed.
  */
 export function transaction<Result>(connection: Connection, run: () => Result): Result {
-  connection.all("BEGIN IMMEDIATE");
+  connection.run("BEGIN IMMEDIATE");
   try {
     const result = run();
-    connection.all("COMMIT");
+    connection.run("COMMIT");
     return result;
   } catch (error) {
     rollBack(connection);
@@ -48,7 +50,7 @@ export function transaction<Result>(connection: Connection, run: () => Result): 
 
 function rollBack(connection: Connection): void {
   try {
-    connection.all("ROLLBACK");
+    connection.run("ROLLBACK");
   } catch {
     // SQLite itself has rolled back, as it does on a full disk.
   }

@@ -25,15 +25,19 @@ export function openNode(
     return statement;
   }
 
+  function all(sql: string): readonly unknown[] {
+    const statement = statements.get(sql) ?? prepare(sql);
+    statements.set(sql, statement);
+    return statement.all();
+  }
+
   return {
     filename: file,
     prepare,
     exec: (sql) => database.exec(sql),
-    all(sql) {
-      const statement = statements.get(sql) ?? prepare(sql);
-      statements.set(sql, statement);
-      return statement.all();
-    },
+    // Not by `exec`, whose errors have no code on Deno.
+    run: all,
+    all,
     openReader: () => openNode(file, { readonly: true }),
     [Symbol.dispose]: () => database.close(),
   };
