@@ -70,7 +70,7 @@ export const CHECKPOINT_INSIDE_SQLITE = [
 /** Takes what a server before left in the page cache for stored. */
 export const TRUST_PAGE_CACHE = change(
   "database/sqlite/opening.ts",
-  "if (isUnsynced(file)) resetUnsyncedWal(connection, file);\n  else if (resetsWal) tryToResetWal(connection, busyTimeoutMs);",
+  "if (isUnsynced(file)) resetUnsyncedWal(connection, file);\n  else if (resetsWal && !tryToResetWal(connection, busyTimeoutMs)) options.onWalInUse?.();",
   "",
 );
 
