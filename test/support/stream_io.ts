@@ -15,11 +15,14 @@ export async function runCommand(
 ) {
   let stdout = "";
   let stderr = "";
+  const { stderr: print = (text: string) => void (stderr += text) } = options;
+
   const exitCode = await run(args, environment, {
     write: async (chunk) => void (stdout += chunk),
-    stderr: (text) => void (stderr += text),
+    stderr: print,
     printed: async () => {},
-    log: { log: (line) => void (stderr += line) },
+    // A server logs to stderr, too.
+    log: { log: print },
     stop: new AbortController().signal,
     onHangup: () => {},
     stdin: () => streamOf([]),
