@@ -53,7 +53,7 @@ test.concurrent.each([
     expect(await runToEnd(onFreePort(store.options))).toMatchObject({
       exitCode: 1,
       stderr: expect.stringMatching(
-        /^Cannot open database "plants\.db": it is corrupt \([^\n]+\)\n$/,
+        /^Cannot open database "plants\.db": it is corrupt \([^\n]+\); if you copied it here, [^\n]+\n$/,
       ),
     });
     expect(digests(store.database)).toEqual(before);
