@@ -283,3 +283,15 @@ test("every class of errors is in the table of the map", () => {
   const listed = rows.join().match(/\w+/g) ?? [];
   expect(listed.toSorted()).toEqual(classes.toSorted());
 });
+
+test("the limits of the map are those of the source", async () => {
+  const rows = [...map.matchAll(/`([\w/]+\.ts)`: `(\w+ = [^`]+)`/g)];
+  expect(rows.length).toBeGreaterThan(10);
+
+  for (const [, file = "", constant = ""] of rows) {
+    expect({ file, source: await Bun.file(join(SRC, file)).text() }).toEqual({
+      file,
+      source: expect.stringContaining(constant),
+    });
+  }
+});
