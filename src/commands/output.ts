@@ -1,4 +1,4 @@
-import { write } from "node:fs";
+import { fstatSync, write } from "node:fs";
 import { promisify } from "node:util";
 
 import { withDeadline } from "../async/deadline.ts";
@@ -9,10 +9,10 @@ import type { LogOutput } from "../telemetry/logging.ts";
 const MAX_WAITING_BYTES = 2 ** 20;
 
 /**
- * A pipe takes this much in one piece (`PIPE_BUF`): a line is not broken by those of another
- * process.
+ * How much is written together. A pipe takes so little in one piece (`PIPE_BUF`): more could be
+ * broken by the lines of another process.
  */
-const PIECE_BYTES = 4_096;
+const PIECE_BYTES = { pipe: 4_096, other: 65_536 };
 
 /** How long to wait if another process made the pipe non-blocking and it is full, in milliseconds. */
 const FULL_PIPE_PAUSE_MS = 10;
@@ -26,6 +26,7 @@ const FULL_PIPE_PAUSE_MS = 10;
  */
 export class Output implements LogOutput {
   readonly #fd: number;
+  readonly #pieceBytes: number;
   /** In their order. The first ones are being written. */
   readonly #waiting: Piece[] = [];
   #waitingBytes = 0;
@@ -40,6 +41,7 @@ export class Output implements LogOutput {
   /** @param fd 1 for stdout, 2 for stderr. */
   constructor(fd: number) {
     this.#fd = fd;
+    this.#pieceBytes = PIECE_BYTES[isPipe(fd) ? "pipe" : "other"];
   }
 
   /**
@@ -49,10 +51,7 @@ export class Output implements LogOutput {
    */
   write(text: string): Promise<void> {
     return new Promise((resolve, reject) => {
-      const bytes = Buffer.from(text);
-      this.#waiting.push({ bytes, resolve, reject });
-      this.#waitingBytes += bytes.length;
-      if (!this.#isWriting) void this.#writeAll();
+      this.#push(text, (error) => (error === undefined ? resolve() : reject(error)));
     });
   }
 
@@ -67,10 +66,15 @@ export class Output implements LogOutput {
 
     if (lost > 0) {
       this.#lost = 0;
-      this.write(lostLine(lost)).catch(() => (this.#lost += lost));
+      this.#push(lostLine(lost), (error) => (this.#lost += error === undefined ? 0 : lost));
     }
-    this.write(line).catch(() => this.#lost++);
+    // The same function for all: a promise for each line would cost more than the line.
+    this.#push(line, this.#countLost);
   }
+
+  readonly #countLost = (error: unknown): void => {
+    if (error !== undefined) this.#lost++;
+  };
 
   /** Writes a message after those before it, unless its reader is given up. */
   print(text: string): void {
@@ -93,20 +97,23 @@ export class Output implements LogOutput {
     }
   }
 
+  #push(text: string, settle: Piece["settle"]): void {
+    const size = Buffer.byteLength(text);
+    this.#waiting.push({ text, size, settle });
+    this.#waitingBytes += size;
+    if (!this.#isWriting) void this.#writeAll();
+  }
+
   async #writeAll(): Promise<void> {
     this.#isWriting = true;
 
     while (this.#waiting.length > 0) {
       const pieces = this.#waiting.splice(0, this.#countOfNext());
-      const bytes = Buffer.concat(pieces.map((piece) => piece.bytes));
+      const bytes = Buffer.from(pieces.map(({ text }) => text).join(""));
+      const error = await this.#writeBytes(bytes).catch((failure: unknown) => failure);
 
-      try {
-        await this.#writeBytes(bytes);
-        for (const { resolve } of pieces) resolve();
-      } catch (error) {
-        for (const { reject } of pieces) reject(error);
-      }
       this.#waitingBytes -= bytes.length;
+      for (const { settle } of pieces) settle(error);
     }
 
     this.#isWriting = false;
@@ -115,7 +122,7 @@ export class Output implements LogOutput {
   /** How many of the waiting pieces are written together. */
   #countOfNext(): number {
     let bytes = 0;
-    const end = this.#waiting.findIndex((piece) => (bytes += piece.bytes.length) > PIECE_BYTES);
+    const end = this.#waiting.findIndex((piece) => (bytes += piece.size) > this.#pieceBytes);
     return end === -1 ? this.#waiting.length : Math.max(1, end);
   }
 
@@ -133,10 +140,22 @@ export class Output implements LogOutput {
   }
 }
 
+/** A text that waits. */
 interface Piece {
-  readonly bytes: Buffer;
-  readonly resolve: () => void;
-  readonly reject: (error: unknown) => void;
+  readonly text: string;
+  /** In bytes. */
+  readonly size: number;
+  /** Called once it is written, or with the error if it, or the end of it, is lost. */
+  readonly settle: (error: unknown) => void;
+}
+
+function isPipe(fd: number): boolean {
+  try {
+    return fstatSync(fd).isFIFO();
+  } catch {
+    // It was closed before the program began.
+    return false;
+  }
 }
 
 const writeAsync = promisify(write);
