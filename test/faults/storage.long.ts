@@ -7,7 +7,7 @@ import { makeTokens } from "../bench/prefilled.ts";
 import { post, untilTokenIs } from "../support/client.ts";
 import { INTACT, makeLedger } from "../support/ledger.ts";
 import { limited, newPlants, startLoad } from "../support/load.ts";
-import { LONG_TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
+import { exitCodeOf, LONG_TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
 import { makeDisk } from "../support/shim.ts";
 import { get, requireReady, requireUnavailable, send, startOnDisk, stop } from "./health.ts";
 import { fill, onFreePort, skipsTmpfs, smallDisk } from "./settle.ts";
@@ -120,18 +120,32 @@ function replace(file: string): void {
   renameSync(`${file}.copy`, file);
 }
 
-test.each([
-  ["plants.db that is unlinked", (database: string) => rmSync(database)],
-  ["plants.db that is replaced", replace],
-  ["plants.db-wal that is replaced", (database: string) => replace(`${database}-wal`)],
-])("%s while the server runs is noticed: no further plant is acknowledged", async (_, change) => {
+test("plants.db that is unlinked while the server runs is noticed: it acknowledges no further plant, and goes on, because a restart would create an empty database", async () => {
   await using server = await startOnDisk();
   expect((await send(server.url, server.ledger, fern)).status).toBe(200);
-  change(server.disk.database);
+  rmSync(server.disk.database);
   expect(await requireUnavailable(server.url, server.ledger, { id: 2n, name: "Moss" })).toContain(
     "storage is gone",
   );
 });
+
+test.each([
+  ["plants.db", replace],
+  ["plants.db-wal", (database: string) => replace(`${database}-wal`)],
+])(
+  "%s that is replaced while the server runs ends it: no further plant is acknowledged",
+  async (_, change) => {
+    await using server = await startOnDisk();
+    expect((await send(server.url, server.ledger, fern)).status).toBe(200);
+    change(server.disk.database);
+    const response = await send(server.url, server.ledger, { id: 2n, name: "Moss" });
+    expect(response).toMatchObject({
+      status: 503,
+      body: expect.stringContaining("storage is gone"),
+    });
+    expect(await exitCodeOf(server.child)).toBe(1);
+  },
+);
 
 test.each([
   [
