@@ -20,17 +20,17 @@ export interface OpenFiles extends Disposable {
  * Remembers the files of a database, to look after each commit whether they are still the ones that
  * SQLite writes to, and whether nobody could take them away: SQLite itself would go on.
  *
- * A look is two `stat` and a `pread`: four microseconds for a batch.
- *
+ * @param watchesLock Whether to look for the lock, too, which costs a `pread` for each batch. A
+ *   program that runs nobody else's code, as the executable, needs no such look.
  * @param path The database, open and in WAL mode.
  * @throws {DatabaseError} If the files cannot be found now, as in the first moments of a shared
  *   folder.
  */
-export function openFiles(path: string): OpenFiles {
+export function openFiles(path: string, watchesLock: boolean): OpenFiles {
   const wal = walFile(path);
   const identity = requireIdentity(path);
   const walIdentity = requireIdentity(wal);
-  const lock = watchLock(identity);
+  const lock = watchesLock ? watchLock(identity) : undefined;
 
   return {
     look() {
@@ -43,9 +43,10 @@ export function openFiles(path: string): OpenFiles {
       if (now !== identity) return { reason: lost(path), isFinal: true };
       if (identityOf(wal) !== walIdentity) return { reason: lost(wal), isFinal: true };
       // SQLite never takes it again.
-      return lock.isHeld() ? undefined : { reason: UNLOCKED, isFinal: true };
+      if (lock?.isHeld() === false) return { reason: UNLOCKED, isFinal: true };
+      return undefined;
     },
-    [Symbol.dispose]: () => lock[Symbol.dispose](),
+    [Symbol.dispose]: () => lock?.[Symbol.dispose](),
   };
 }
 

@@ -75,6 +75,7 @@ export async function sqliteStore(path: string): Promise<SqliteStore> {
     const { add, probe, failed, close } = storeOf(connection, {
       addPlant: addingPlants(connection),
       lockTimeoutMs: PROBE_TIMEOUT_MS,
+      sharesProcess: true,
       walBytes: new Float64Array(1),
     });
     return { add, probe, failed, close };

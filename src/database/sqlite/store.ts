@@ -52,6 +52,12 @@ export interface StoreOptions {
   readonly lockTimeoutMs: number;
   /** Makes checkpoints on another thread. @default this thread makes them */
   readonly background?: CheckpointThread | undefined;
+  /**
+   * Whether other code runs in this process, which may open and close the database file.
+   *
+   * @default {false}
+   */
+  readonly sharesProcess?: boolean | undefined;
   /** Where to keep what the WAL holds, in bytes, for another thread to read. */
   readonly walBytes: Float64Array;
   /**
@@ -88,12 +94,19 @@ const BLOCKING_TIMEOUT_MS = 100;
 /** Makes the store of a connection. */
 export function storeOf(
   connection: Connection,
-  { addPlant, lockTimeoutMs, background, walBytes, onCheckpointFailed }: StoreOptions,
+  {
+    addPlant,
+    lockTimeoutMs,
+    background,
+    sharesProcess = false,
+    walBytes,
+    onCheckpointFailed,
+  }: StoreOptions,
 ): Store {
   const { promise: failed, resolve: resolveFailed } = Promise.withResolvers<Error>();
   const file = databaseFile(connection.filename);
   const marker = corruptionMarker(connection.filename);
-  const files = openFiles(connection.filename);
+  const files = openFiles(connection.filename, sharesProcess);
   const frameBytes = numberFrom(connection, "PRAGMA page_size") + FRAME_HEADER_BYTES;
 
   /** Why no call may reach SQLite any more: the failure, or that the store is closed. */
@@ -106,7 +119,8 @@ export function storeOf(
    *
    *     pwrite64 × n      the changed pages, behind the end of the WAL
    *     fdatasync(wal)    because of synchronous=FULL
-   *     stat × 2, pread   the look: still the files at the paths, still our lock
+   *     stat × 2          the look: still the files at the paths
+   *     pread             and still our lock, if other code runs in this process
    *     [200]
    *
    * A power loss before the end of `fdatasync` stores all of the transaction or nothing, and the
