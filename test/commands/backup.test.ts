@@ -163,7 +163,7 @@ test.each([
   make(target + suffix);
   const { ino, size } = lstatSync(target + suffix);
   const files = filesIn(database.directory);
-  const beside = `"${target}${suffix}" of an earlier database is beside it: move it away`;
+  const beside = `"${target}${suffix}" of an earlier database is beside it, and may hold plants: choose another file`;
   const says = suffix === "" ? "file already exists" : beside;
 
   expect(await backup(database.path, target)).toEqual(

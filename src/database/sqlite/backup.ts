@@ -105,7 +105,7 @@ function requireNothingBeside(target: string): void {
   );
   if (left === undefined) return;
   throw new DatabaseError(
-    `Cannot back up to "${target}": "${left}" of an earlier database is beside it: move it away`,
+    `Cannot back up to "${target}": "${left}" of an earlier database is beside it, and may hold plants: choose another file`,
   );
 }
 

@@ -135,7 +135,7 @@ export function requireDatabaseFile(file: string, access: Access): void {
   // there. Looks at the WAL first: a process that creates a database writes to the file before.
   if (walBytes(file) > 0 && !statSync(file, { throwIfNoEntry: false })?.size) {
     throw new DatabaseError(
-      `"${basename(file)}-wal" holds plants of a file that is not there: put the file back beside it, or move it away`,
+      `"${basename(file)}-wal" holds plants of a file that is not there: never move or delete it; put that file back beside it, or restore a backup, which keeps it`,
     );
   }
 
@@ -167,7 +167,7 @@ const WAL_ATTEMPTS = 50;
 const WAL_PAUSE_MS = 10;
 
 function walIsMissing(name: string): string {
-  return `its WAL is missing, and with it all that was stored: put "${name}-wal" back beside it, or restore a backup; if nothing was ever stored, remove "${name}"`;
+  return `its WAL is missing, and with it all that was stored: put "${name}-wal" back beside it, or restore a backup; if nothing was ever stored, move "${name}" away`;
 }
 
 /** A page as SQLite makes it: with our tables a file has several. */

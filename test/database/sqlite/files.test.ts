@@ -70,7 +70,7 @@ test.each(ACCESSES)(
     for (const empty of [false, true]) {
       if (empty) writeFileSync(path, "");
       expect(() => connect(path, { access })).toThrow(
-        '"plants.db-wal" holds plants of a file that is not there',
+        '"plants.db-wal" holds plants of a file that is not there: never move or delete it; put that file back beside it, or restore a backup, which keeps it',
       );
       expect([existsSync(path), readFileSync(wal).equals(before)]).toEqual([empty, true]);
     }
@@ -94,7 +94,7 @@ test.each(ACCESSES)(
 
     expect(() => connect(path, { access })).toThrow(
       new DatabaseError(
-        `Cannot open database "${path}": its WAL is missing, and with it all that was stored: put "plants.db-wal" back beside it, or restore a backup; if nothing was ever stored, remove "plants.db"`,
+        `Cannot open database "${path}": its WAL is missing, and with it all that was stored: put "plants.db-wal" back beside it, or restore a backup; if nothing was ever stored, move "plants.db" away`,
       ),
     );
     expect(readdirSync(directory.path).toSorted()).toEqual(["away", "plants.db"]);
