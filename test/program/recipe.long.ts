@@ -2,7 +2,10 @@ import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "
 import { cpSync, rmSync, symlinkSync } from "node:fs";
 import { join, relative } from "node:path";
 
-import { blocks, table } from "../support/guides.ts";
+import { staticTokens } from "../../src/auth/static_tokens.ts";
+import type * as PlantStore from "../../src/mod.ts";
+import { bearer, postPlant, TOKEN } from "../support/client.ts";
+import { blocks, section, table } from "../support/guides.ts";
 import { RUNTIMES_MODULES } from "../support/module_runtimes.ts";
 import { failingTests, mutate, repositoryCopy } from "../support/mutant.ts";
 import {
@@ -206,6 +209,91 @@ test("Another record: the code passes its type check and its tests after the gui
   expect(await failuresIn(copy.path, renamed)).toEqual([]);
   expect(await Bun.file(copy.at("src/http/seeds.ts")).text()).toContain('"/seeds"');
 });
+
+/** The edits beside the file of the recipe: the line that uses it, and what a new cause needs. */
+const LIMIT_STEPS: readonly Step[] = [
+  {
+    file: "src/errors.ts",
+    insert: {
+      'message: "the Content-Type must be application/json in UTF-8",\n  },\n': `
+  too_many_requests: {
+    error: 4291,
+    situation: "the caller sends too many requests",
+    message: "too many requests; send the plant again later",
+  },
+`,
+    },
+  },
+  {
+    file: "src/http/responses.ts",
+    insert: {
+      'queue_full: { "Retry-After": RETRY_AFTER },\n':
+        '  too_many_requests: { "Retry-After": RETRY_AFTER },\n',
+    },
+  },
+  {
+    file: "src/http/plants.ts",
+    insert: { '415: "Error",\n': '          429: "Error",\n' },
+    test: {
+      file: "test/http/openapi.test.ts",
+      name: "the operation lists every status that POST /plants can have: its path is known, and so is its method",
+    },
+  },
+  {
+    file: "test/module/eden.test.ts",
+    insert: { "| 413 | 415 | 422": " | 429" },
+  },
+  {
+    file: "src/server/service.ts",
+    insert: {
+      'import { withAbort, withDeadline } from "../async/deadline.ts";\n':
+        'import { limitPerCaller } from "../auth/caller_limit.ts";\n',
+    },
+  },
+];
+
+test("A limit per caller: the file of the guide and a line refuse with 429 whoever sends too many", async () => {
+  using copy = repositoryCopy();
+  const [file = ""] = blocks("A limit per caller", "ts");
+  await Bun.write(copy.at("src/auth/caller_limit.ts"), file);
+  for (const { file, insert } of LIMIT_STEPS)
+    for (const [before, added] of Object.entries(insert))
+      mutate(copy.path, { file, from: before, to: before + added });
+  const [, line = ""] =
+    /`(authenticate: limitPerCaller.*)`/.exec(section("A limit per caller")) ?? [];
+  mutate(copy.path, {
+    file: "src/server/service.ts",
+    from: "    authenticate,\n",
+    to: `    ${line}\n`,
+  });
+  expect(await typeErrors(copy.path)).toEqual([]);
+
+  const { createApp } = (await import(copy.at("src/mod.ts"))) as typeof PlantStore;
+  const { limitPerCaller } = await import(copy.at("src/auth/caller_limit.ts"));
+  const authenticate = limitPerCaller(staticTokens([TOKEN, OTHER_TOKEN]), {
+    perSecond: 0.001,
+    burst: 2,
+  });
+  const app = createApp({
+    plants: { add: async () => "added" },
+    ready: async () => {},
+    authenticate,
+  });
+
+  const statusOf = async (token: string) => {
+    const { status, headers } = await app.fetch(postPlant(undefined, bearer(token)));
+    return [status, headers.get("retry-after")];
+  };
+  expect([await statusOf(TOKEN), await statusOf(TOKEN), await statusOf(TOKEN)]).toEqual([
+    [200, null],
+    [200, null],
+    [429, "1"],
+  ]);
+  expect(await statusOf(OTHER_TOKEN)).toEqual([200, null]);
+  expect(await statusOf("unknown-token-0123456789")).toEqual([401, null]);
+});
+
+const OTHER_TOKEN = "another-token-0123456789";
 
 async function typeErrors(root: string): Promise<string[]> {
   const { stdout, stderr } = await Bun.$`bun run check`.cwd(root).quiet().nothrow();
