@@ -4,6 +4,7 @@ import { pathToFileURL } from "node:url";
 
 import { semaphore } from "../../src/async/semaphore.ts";
 import { eventLoopTurn } from "../../src/async/timers.ts";
+import { PATHS } from "../../src/http/paths.ts";
 import { fuzzCases, sendFuzzCases } from "../faults/fuzz.ts";
 import { app } from "../runtimes/app.ts";
 import { fetchRequest } from "../support/app.ts";
@@ -143,6 +144,7 @@ for (const runtime of RUNTIMES) {
       hostileRequests(subject);
     }
     if (runtime.kind === "bun") hugeBodies(subject);
+    if (runtime.name.startsWith("the program")) everyPath(subject);
     if (!runtime.isTestApp) return;
     lostResponses(subject);
     drains(subject);
@@ -298,6 +300,17 @@ async function expectHeaders(
   expect(Object.fromEntries(wire.headers)).toMatchObject(kind === "workerd" ? others : headers);
   // Of a store that throws.
   expect(JSON.stringify([...wire.headers, wire.body])).not.toContain("secret");
+}
+
+// The table of paths
+
+function everyPath({ server }: Subject): void {
+  test("the program has every path of the table", async () => {
+    for (const path of Object.keys(PATHS)) {
+      const response = await fetch(`${server().url}${path}`, { method: "OPTIONS" });
+      expect([path, response.status]).toEqual([path, 405]);
+    }
+  });
 }
 
 // One connection

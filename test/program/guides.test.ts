@@ -5,6 +5,7 @@ import { dirname, join } from "node:path";
 import packageJson from "../../package.json" with { type: "json" };
 import { declareProgram } from "../../src/commands/program.ts";
 import { type ErrorCode, ERRORS, statusOf } from "../../src/errors.ts";
+import { PATHS } from "../../src/http/paths.ts";
 import { PLANT_FIELDS } from "../../src/plant/plant.ts";
 import { SETTINGS } from "../../src/settings/settings.ts";
 import { blocks, cellsOf, guides, section, table } from "../support/guides.ts";
@@ -48,6 +49,20 @@ test("the README links every guide", () => {
   const [readme, ...others] = pages;
   const linked = readme?.links.map(({ path }) => path);
   expect(others.map(({ path }) => path).filter((path) => !linked?.includes(path))).toEqual([]);
+});
+
+test("the API guide lists every path, and who may use it", () => {
+  const operations = Object.entries(PATHS)
+    // The page's own files, and the redirect to it.
+    .filter(([path]) => path !== "/" && !/^\/swagger\/(?!json$)/.test(path))
+    .flatMap(([path, methods]) =>
+      Object.entries(methods).map(([method, access]) => [
+        `\`${method} ${path}\``,
+        access === "public" ? access : `token, scope \`${access}\``,
+      ]),
+    );
+  const listed = table("The API and its clients").map((row) => row.slice(0, 2));
+  expect(listed.toSorted()).toEqual(operations.toSorted());
 });
 
 test("the API guide's table of responses is the program's", () => {
