@@ -61,7 +61,7 @@ test("the API guide lists every path, and who may use it", () => {
         access === "public" ? access : `token, scope \`${access}\``,
       ]),
     );
-  const listed = table("The API and its clients").map((row) => row.slice(0, 2));
+  const listed = table("Paths").map((row) => row.slice(0, 2));
   expect(listed.toSorted()).toEqual(operations.toSorted());
 });
 
