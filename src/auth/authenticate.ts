@@ -25,7 +25,7 @@ export interface Caller {
   readonly issuer?: string | undefined;
 }
 
-/** What the bearer of a token may do, and who that is. */
+/** An accepted token: its bearer and its scopes. */
 export interface Accepted extends Caller {
   readonly ok: true;
 
@@ -54,7 +54,7 @@ export interface Refused {
   readonly reason: string;
 }
 
-/** What the bearer of a token may do, or why it may do nothing. */
+/** Whether a token is accepted. */
 export type Verdict = Accepted | Refused;
 
 /**

@@ -44,7 +44,7 @@ export interface JwtOptions extends ProviderKeysOptions {
   /** The `iss` of accepted tokens, exactly. */
   readonly issuer: string;
 
-  /** What the `aud` of accepted tokens is or contains, exactly. It names this API, not a client. */
+  /** The name of this API, not of a client: the `aud` of accepted tokens is or contains it, exactly. */
   readonly audience: string;
 
   /**
@@ -411,7 +411,7 @@ function expectedAndCame(expected: string, came: unknown): string {
   return `expected ${JSON.stringify(expected)}, came ${quoted}`;
 }
 
-/** What is remembered of an accepted token. */
+/** A remembered verdict about an accepted token. */
 interface RememberedToken {
   readonly verdict: Verdict;
   /** In milliseconds since 1970 UTC. */

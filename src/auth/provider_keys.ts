@@ -3,9 +3,9 @@ import { createLocalJWKSet, errors, type JSONWebKeySet, type JWTHeaderParameters
 import { MAX_TIMER_MS, requireNumber } from "../async/limits.ts";
 import { PlantStoreError } from "../errors.ts";
 
-/** Where the keys of an identity provider are, and who hears of their absence. */
+/** Options of {@linkcode providerKeys}. */
 export interface ProviderKeysOptions {
-  /** Where the identity provider publishes its keys: a JWK Set (RFC 7517, section 5). */
+  /** The URL of the provider's keys: a JWK Set (RFC 7517, section 5). */
   readonly jwksUrl: URL;
 
   /** Fetches the keys. @default the platform's `fetch` */
@@ -69,7 +69,7 @@ const MAX_MISSING = 1_000;
 /** How many tokens may wait for keys: a slow provider delays no token whose key is cached. */
 const MAX_WAITING = 1_000;
 
-/** What is published of a provider's keys. */
+/** The published keys of a provider. */
 type Keys = ReturnType<typeof createLocalJWKSet>;
 
 /**
@@ -253,7 +253,7 @@ function unavailable(): PlantStoreError {
   );
 }
 
-/** What decides which tokens a key verifies (RFC 7517, section 4; RFC 7518, section 6). */
+/** They decide which tokens a key verifies (RFC 7517, section 4; RFC 7518, section 6). */
 const KEY_MEMBERS = ["kty", "kid", "alg", "use", "key_ops", "ext", "crv", "x", "y", "n", "e", "d"];
 
 /** The same text for the same keys, whatever their order and their other members. */

@@ -28,7 +28,7 @@ export interface Subcommand {
   readonly run: (call: Call) => Promise<void>;
 }
 
-/** What a command gets. */
+/** A command's context. */
 export interface Call {
   readonly io: Io;
   /** The argument of the command; empty if it has none. */

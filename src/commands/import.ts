@@ -111,7 +111,7 @@ const ADD_TIMEOUT_MS = 30_000;
 /** How long a batch may take after a stop, in milliseconds. */
 const STOP_MS = 1_000;
 
-/** What is imported: bytes that arrive in pieces, and how many there are, if that is known. */
+/** The input of an import: bytes that arrive in pieces, and their number if it is known. */
 type Input = ReturnType<typeof openInput>;
 
 /** Opens the input before the database, which would be created if there is none. */

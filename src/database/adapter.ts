@@ -129,7 +129,7 @@ export interface CheckResult {
   readonly pages: number;
 }
 
-/** What a restore put in place. */
+/** The result of a restore. */
 export interface RestoreResult {
   readonly plants: number;
   /** The size of the file. */
@@ -139,7 +139,7 @@ export interface RestoreResult {
   readonly tokens: RestoredTokens;
 }
 
-/** What became of the tokens of a backup. */
+/** The tokens of a restored backup. */
 export interface RestoredTokens {
   /** How many stay revoked or deleted, as in the replaced database. */
   readonly ended: number;

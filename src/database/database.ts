@@ -48,7 +48,7 @@ export interface DatabaseMetric {
   readonly name: string;
   readonly help: string;
   readonly type: "counter" | "gauge";
-  /** What tells metrics of one name apart. @default nothing */
+  /** Distinguish metrics of one name. @default none */
   readonly labels?: Readonly<Record<string, string>>;
   readonly value: number;
 }

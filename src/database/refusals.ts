@@ -1,13 +1,13 @@
 import { CommandError, PlantStoreError, reasonOf } from "../errors.ts";
 import { PostgresFailure } from "./postgres/errors.ts";
 
-/** What a command was doing when storage refused. */
+/** The action of a command that storage has refused. */
 export interface RefusedAction {
-  /** What cannot be done, such as `list the tokens`. */
+  /** A verb and its object: `list the tokens`. */
   readonly action: string;
   /** The name of the database in messages. */
   readonly database: string;
-  /** What to do about it. @default nothing */
+  /** Advice for the user. @default none */
   readonly advice?: string;
 }
 

@@ -18,10 +18,10 @@ export type RenderMetrics = () => Promise<string>;
 
 /** Everything the app needs from outside; it opens and reads nothing by itself. */
 export interface AppOptions {
-  /** Where plants go. */
+  /** Stores plants. */
   readonly plants: Pick<GroupCommit, "add">;
 
-  /** Who may call. If a verdict takes longer than ten seconds, the response is 503, error 5031. */
+  /** Authenticates callers. If a verdict takes longer than ten seconds, the response is 503, error 5031. */
   readonly authenticate: Authenticate;
 
   /** Resolves when a plant could be stored now; throws a `PlantStoreError` when not. */

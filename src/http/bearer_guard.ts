@@ -40,9 +40,9 @@ export function bearerGuard(authenticate: Authenticate, exchanges: Exchanges) {
  */
 const NO_QUERY: { readonly [name: string]: unknown } = { query: {} };
 
-/** What the app and the guard tell each other about a request. */
+/** The facts about a request that the app and the guard share. */
 export interface Exchange {
-  /** Who may use the operation that it asks for. */
+  /** The access that its operation requires. */
   readonly access: Access;
   /** Whose token it came with, once that is accepted. */
   caller: Caller | undefined;

@@ -1,7 +1,7 @@
 import type { Caller } from "../auth/authenticate.ts";
 import type { PlantStoreError } from "../errors.ts";
 
-/** What logs may contain of a request: no token and no body. */
+/** The facts about a request that logs may contain: no token and no body. */
 export interface ObservedRequest {
   /** The id that the response carries. */
   readonly requestId: string;
@@ -9,7 +9,7 @@ export interface ObservedRequest {
   readonly clientAddress: () => string | undefined;
 }
 
-/** What logs, metrics and traces may contain of a request and its response. */
+/** The facts about a request and its response that logs, metrics and traces may contain. */
 export interface CompletedRequest extends ObservedRequest {
   readonly method: string;
   /** A path that exists, or `other`: a path that a client makes up is not repeated. */

@@ -111,7 +111,7 @@ function completeOperation(operation: OpenAPIV3.OperationObject, access: Access)
   operation.responses["default"] = OTHER_ERROR;
 }
 
-/** What a reader of the operation needs, with all causes: even those that belong to no operation. */
+/** The description of the operation, with all causes: even those that belong to no operation. */
 const OPERATION_DESCRIPTION = [
   "Stores a plant. The client chooses `id`, so a retry is safe: the same plant sent again gets 200, a different one 409.",
   "",
@@ -168,7 +168,7 @@ function completeResponse(status: number, response: OpenAPIV3.ResponseObject): v
 const WITH_TAG: Required<Plant> = { name: "Monstera deliciosa", tag: "indoor" };
 const WITHOUT_TAG: Plant = { name: "Hedera helix" };
 
-/** What a client sends, by example. No id is past 2^53: Swagger UI would round it. */
+/** Example requests. No id is past 2^53: Swagger UI would round it. */
 const REQUEST_EXAMPLES = {
   with_tag: { summary: "A plant with a tag", value: { id: 1, ...WITH_TAG } },
   without_tag: { summary: "A plant without a tag", value: { id: 2, ...WITHOUT_TAG } },
@@ -212,7 +212,7 @@ const OTHER_ERROR: OpenAPIV3.ResponseObject = {
   content: { "application/json": { schema: { $ref: "#/components/schemas/Error" } } },
 };
 
-/** What each header tells a client. */
+/** The descriptions of response headers. */
 const DESCRIPTIONS: Readonly<Record<string, string>> = {
   "WWW-Authenticate": "Which credentials to send",
   "Retry-After": "How many seconds to wait before a retry",

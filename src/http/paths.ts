@@ -1,12 +1,12 @@
 import type { Scope } from "../auth/authenticate.ts";
 
-/** Who may use an operation: everybody, or whoever has a token with this scope. */
+/** The access to an operation: everybody, or tokens with this scope. */
 export type Access = "public" | Scope;
 
 /** The methods of a path. `GET` includes `HEAD`. */
 type Methods = Readonly<Partial<Record<"GET" | "POST" | "PUT" | "PATCH" | "DELETE", Access>>>;
 
-/** Who may use which method of which path. */
+/** The access to each method of each path. */
 type PathTable = Readonly<Record<`/${string}`, Methods>>;
 
 /**
@@ -36,7 +36,7 @@ export const PATHS: PathTable = {
 export interface Path {
   /** As the table writes it: the label in metrics and traces. */
   readonly pattern: string;
-  /** Who may use each method. */
+  /** The access to each method. */
   readonly access: ReadonlyMap<string, Access>;
   /** The methods, as the header `Allow` lists them. */
   readonly allow: string;

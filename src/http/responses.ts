@@ -77,7 +77,7 @@ function completeHead({ status, headers }: Response): void {
   if (status === 304) headers.delete("content-length");
 }
 
-/** What {@linkcode respond} needs. */
+/** Options of {@linkcode respond}. */
 export interface RespondOptions {
   /**
    * Handles a request to a path that exists, with a method that it takes. What it throws becomes an

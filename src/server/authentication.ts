@@ -12,7 +12,7 @@ import { reasonOf } from "../errors.ts";
 import { isLoopback } from "../settings/parsers.ts";
 import type { Config } from "../settings/settings.ts";
 
-/** Where the tokens are, and how long to wait for them. */
+/** Options of {@linkcode loadTokens}. */
 export interface LoadTokensOptions {
   /** Accepted without being stored. */
   readonly staticTokens: readonly string[];
@@ -38,7 +38,7 @@ export function loadTokens(
   return withAbort(reading, stop);
 }
 
-/** Who may call, and what keeps that up to date until it is disposed of. */
+/** The authenticator of a server. Until it is disposed of, it keeps tokens and keys up to date. */
 export interface Authentication extends Disposable {
   readonly authenticate: Authenticate;
 }

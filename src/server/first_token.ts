@@ -7,9 +7,9 @@ import type { DatabaseAdapter } from "../database/adapter.ts";
 import { reasonOfRefusal } from "../database/refusals.ts";
 import type { Config } from "../settings/settings.ts";
 
-/** What {@linkcode offerFirstToken} needs to know of the server. */
+/** Options of {@linkcode offerFirstToken}. */
 export interface FirstTokenOptions extends Pick<Config, "jwt" | "production"> {
-  /** Where it listens. */
+  /** The URL of the server. */
   readonly address: string;
   readonly database: Pick<DatabaseAdapter, "name" | "flag">;
   readonly terminal: { readonly stderr: (text: string) => void; readonly isTerminal: boolean };

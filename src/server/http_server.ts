@@ -11,7 +11,7 @@ export interface Handlers {
   readonly error: (cause: unknown) => Response;
 }
 
-/** What the HTTP server needs of the configuration. */
+/** The settings of the HTTP server. */
 type HttpServerOptions = Pick<Config, "host" | "port" | "tls" | "requestTimeoutMs">;
 
 /**

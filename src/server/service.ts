@@ -18,7 +18,7 @@ import { type FirstTokenOptions, offerFirstToken } from "./first_token.ts";
 import { HttpServer } from "./http_server.ts";
 import { watchEventLoop } from "./watchdog.ts";
 
-/** What a service needs of its process. */
+/** The process of a service: its signals, its log and its terminal. */
 export interface ServiceProcess {
   /** Aborted by the first signal that ends the process. */
   readonly stop: AbortSignal;
@@ -92,7 +92,7 @@ function beginLifetime(signal: AbortSignal, log: Logger): Lifetime {
  */
 const FAILED_STOP_MS = 2_000;
 
-/** What {@linkcode start} needs beside the configuration. */
+/** The arguments of {@linkcode start} beside the configuration. */
 interface Start {
   readonly process: ServiceProcess;
   readonly parts: AsyncDisposableStack;

@@ -328,7 +328,7 @@ export function loggableSettings(config: Config): Record<string, unknown> {
   return Object.fromEntries(forPeople);
 }
 
-/** What each setting has for the log. */
+/** The values of the settings, for the log. */
 function loggable(config: Config): [name: string, value: unknown][] {
   const settings: [string, Setting<unknown>][] = Object.entries(SETTINGS);
   // Of an object, the setting names each member that is logged.

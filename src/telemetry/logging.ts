@@ -9,7 +9,7 @@ import {
   type TextFormatter,
 } from "@logtape/logtape";
 
-/** Where the log goes. */
+/** The destination of the log. */
 export interface LogOutput {
   /**
    * Writes a line. Neither waits nor throws: a line that cannot be written is lost.
@@ -104,7 +104,7 @@ export function startLogging({ level, format, colors, output }: LoggingOptions) 
   };
 }
 
-/** What a flood is counted by. Behind a colon, a reason quotes what may differ each time. */
+/** The key by which a flood is counted, without the details that a reason has after its colon. */
 function kindOf(level: string, message: string, reason: unknown): string {
   return `${level} ${message} ${String(reason).split(": ", 1)[0]}`;
 }

@@ -38,7 +38,7 @@ export function createMetrics() {
   const batches = histogram(BUCKETS_PLANTS);
   const commits = histogram(BUCKETS_S);
 
-  /** What other parts have registered. */
+  /** Registered by other parts. */
   const registered: (() => string[] | Promise<string[]>)[] = [];
 
   return {

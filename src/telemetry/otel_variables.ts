@@ -4,7 +4,7 @@ import { ConfigError } from "../errors.ts";
 /** Reads an environment variable: `undefined` if it is unset or blank. */
 export type ReadVariable = (name: string) => string | undefined;
 
-/** What OpenTelemetry's variables say about the traces. */
+/** OpenTelemetry's variables for traces, parsed. */
 export type OtelVariables = ReturnType<typeof readOtelVariables>;
 
 /**

@@ -33,7 +33,7 @@ import type { GroupCommit } from "../group_commit/group_commit.ts";
 import type { CompletedRequest } from "../http/observer.ts";
 import { type OtelVariables, readOtelVariables } from "./otel_variables.ts";
 
-/** Where traces go, and under what name. */
+/** The collector of traces, and the name of the service. */
 export interface TracingOptions {
   /** The collector's address for traces. */
   readonly endpoint: URL;

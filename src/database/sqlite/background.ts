@@ -73,7 +73,7 @@ export function startBackground() {
 /** When the check begins, in milliseconds: a start has the processors to itself. */
 const CHECK_DELAY_MS = 1_000;
 
-/** Who is told of a check. */
+/** Receives the results of a check. */
 export interface CheckObserver {
   onInfo(message: string, properties: Record<string, unknown>): void;
   onWarning(message: string, reason: string): void;

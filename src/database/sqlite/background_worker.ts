@@ -103,7 +103,7 @@ function passOf(client: Client): () => void {
   };
 }
 
-/** What a check found: corruption in one line, or a sound file; `undefined` if it was stopped. */
+/** The result of a check: a finding in one line, or the size of a sound file. `undefined` if stopped. */
 type Checked =
   { readonly finding: string } | (CheckResult & { readonly finding?: undefined }) | undefined;
 

@@ -397,7 +397,7 @@ export function canWrite(path: string): boolean {
   }
 }
 
-/** What to do about files without write permission. */
+/** Advice about files without write permission. */
 export const NOT_WRITABLE =
   "SQLite must be able to write to the file and to its directory; run this as the user who runs the server";
 

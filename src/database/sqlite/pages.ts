@@ -45,7 +45,7 @@ export function openPlants(path: string): OpenPlants {
   };
 }
 
-/** Where plants cannot be read. */
+/** A range of ids whose plants cannot be read. */
 interface Gap {
   readonly finding: string;
   /** The first id of the gap. */
@@ -75,7 +75,7 @@ function skippingGaps(readFrom: PageReader, gaps: Gap[]): PageReader {
 
 /** The first page that can be read behind a corrupt one; empty if there is none. */
 function pageBehind(readFrom: PageReader, from: bigint): readonly NewPlant[] {
-  /** What was read last. */
+  /** The page that was read last. */
   let page: readonly NewPlant[] | undefined;
   const canRead = (id: bigint) => {
     try {

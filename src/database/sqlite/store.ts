@@ -58,7 +58,7 @@ export interface StoreOptions {
    * @default {false}
    */
   readonly sharesProcess?: boolean | undefined;
-  /** Where to keep what the WAL holds, in bytes, for another thread to read. */
+  /** Receives the size of the WAL's content, in bytes: another thread reads it. */
   readonly walBytes: Float64Array;
   /**
    * Called when a checkpoint failed, for example without space: the WAL grows until one succeeds.

@@ -11,7 +11,7 @@ interface Call {
   readonly args: readonly unknown[];
 }
 
-/** What a Worker posts: the response to a call, that it has failed for good, or an event. */
+/** A message of a Worker: the response to a call, its failure for good, or an event. */
 type WorkerMessage =
   | { readonly type: "result"; readonly id: number; readonly result: unknown }
   | { readonly type: "error"; readonly id: number; readonly error: SerializedError }

@@ -18,7 +18,7 @@ import { decodeBatch } from "./worker_messages.ts";
  */
 const SERVER_BUSY_TIMEOUT_MS = 1_000;
 
-/** What this Worker emits, for the log. */
+/** An event of this Worker, for the log. */
 export type WriterEvent =
   | { readonly type: "checkpoint failed"; readonly error: SerializedError }
   | { readonly type: "warning"; readonly message: string; readonly reason: string }
