@@ -22,10 +22,10 @@ export interface DatabaseAdapter {
    * Opens the database for a server, and creates it if there is none. None of its calls blocks the
    * thread.
    */
-  openForServing(options: ServingOptions): Promise<Database>;
+  openForServing(options: ServingOptions): Promise<ServingDatabase>;
 
   /** Opens the database for a command that writes, even while a server runs. */
-  openForWriting(options?: WritingOptions): Promise<Database>;
+  openForWriting(options?: WritingOptions): Promise<WritingDatabase>;
 
   /** Opens the plants for a command that only reads: creates no database, and changes none. */
   openPlants(): Promise<OpenPlants>;
@@ -96,6 +96,12 @@ export interface WritingOptions {
   /** Called after the database was created. @default does nothing */
   readonly onCreate?: () => void;
 }
+
+/** The database of a server. No server reads plants. */
+export type ServingDatabase = Omit<Database, "pages">;
+
+/** The database of a command that writes. */
+export type WritingDatabase = Pick<Database, "plants" | "tokens"> & AsyncDisposable;
 
 /**
  * The plants of a database, for reading only, until they are disposed of. `pages` also throws if

@@ -3,7 +3,7 @@ import { resolve } from "node:path";
 
 import { withAbort } from "../../async/deadline.ts";
 import { ConfigError } from "../../errors.ts";
-import type { DatabaseAdapter, ReadOptions, ServingOptions } from "../adapter.ts";
+import type { DatabaseAdapter, ReadOptions, ServingDatabase, ServingOptions } from "../adapter.ts";
 import { type Database, DatabaseError, type PlantStore } from "../database.ts";
 import { checkFile } from "./background.ts";
 import { sqliteMetrics } from "./checkpoint.ts";
@@ -55,7 +55,7 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
 export async function openSqliteWorker(
   path: string,
   { onWarning = () => {}, onInfo = () => {} }: ServingOptions = {},
-): Promise<Database> {
+): Promise<ServingDatabase> {
   const walBytes = new Float64Array(new SharedArrayBuffer(Float64Array.BYTES_PER_ELEMENT));
   let checkpointFailures = 0;
 
@@ -102,13 +102,6 @@ export async function openSqliteWorker(
       delete: (name) => call("delete", name),
       prune: (at) => call("prune", at),
       recordUses: (uses) => call("recordUses", uses),
-    },
-
-    // With another connection, on this thread: no server reads plants.
-    async *pages() {
-      const { openPlants } = await import("./pages.ts");
-      await using reader = openPlants(path);
-      yield* reader.pages();
     },
 
     metrics: () => sqliteMetrics(walBytes[0], checkpointFailures),

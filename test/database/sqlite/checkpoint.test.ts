@@ -1,7 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { statSync } from "node:fs";
 
-import type { Database } from "../../../src/database/database.ts";
+import type { ServingDatabase } from "../../../src/database/adapter.ts";
 import { connect } from "../../../src/database/sqlite/bun_driver.ts";
 import { type Checkpoint, nextCheckpoint } from "../../../src/database/sqlite/checkpoint.ts";
 import { openSqliteWorker } from "../../../src/database/sqlite/sqlite_adapter.ts";
@@ -97,7 +97,11 @@ test("the file of a WAL that a reader has kept is cut once the reader is gone, a
  * Adds plants under random ids, which change a page each, and resolves to the size of the WAL after
  * each batch.
  */
-async function addBatches({ plants }: Database, path: string, count: number): Promise<number[]> {
+async function addBatches(
+  { plants }: ServingDatabase,
+  path: string,
+  count: number,
+): Promise<number[]> {
   const sizes: number[] = [];
   while (sizes.length < count) {
     await plants.add(Array.from({ length: 64 }, largePlant), { timeoutMs: TEST_TIMEOUT_MS });

@@ -1,7 +1,9 @@
 import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
 
+import type { ServingDatabase } from "../../../src/database/adapter.ts";
 import type { Database } from "../../../src/database/database.ts";
 import { connect } from "../../../src/database/sqlite/bun_driver.ts";
+import { openPlants } from "../../../src/database/sqlite/pages.ts";
 import { openSqliteWorker } from "../../../src/database/sqlite/sqlite_adapter.ts";
 import { sqliteDatabase } from "../../../src/database/sqlite/sqlite_database.ts";
 import { testDatabaseContract } from "../../support/database_contract.ts";
@@ -20,14 +22,29 @@ testDatabaseContract(
 );
 
 const path = `${directory.path}/plants.db`;
-let worker: Database | undefined;
+let worker: ServingDatabase | undefined;
 
 afterAll(async () => {
   await worker?.[Symbol.asyncDispose]();
   directory[Symbol.dispose]();
 });
 
-testDatabaseContract("openSqliteWorker()", emptiedWorker, () => openSqliteWorker(path));
+testDatabaseContract(
+  "openSqliteWorker() and openPlants()",
+  async () => readable(await emptiedWorker()),
+  async () => readable(await openSqliteWorker(path)),
+);
+
+/** A server reads no plants: another connection does. */
+function readable(database: ServingDatabase): Database {
+  return {
+    ...database,
+    async *pages() {
+      await using reader = openPlants(path);
+      yield* reader.pages();
+    },
+  };
+}
 
 test("openSqliteWorker() reads the tokens while a plant waits for the lock of another process", async () => {
   const { plants, tokens } = await emptiedWorker();
@@ -47,7 +64,7 @@ test("openSqliteWorker() reads the tokens while a plant waits for the lock of an
  * The database of one Worker, without what was in it: a Worker starts in more time than most of the
  * contract takes.
  */
-async function emptiedWorker(): Promise<Database> {
+async function emptiedWorker(): Promise<ServingDatabase> {
   worker ??= await openSqliteWorker(path);
   using client = connect(path);
   client.run("DELETE FROM plants");
