@@ -68,7 +68,7 @@ export const SETTINGS = {
   host: setting("Network", {
     variables: { HOST: "127.0.0.1" },
     flag: "--host <address>",
-    meaning: "the address to listen on",
+    meaning: "the address to listen on; localhost is either IPv4 or IPv6, not both",
     // A URL has brackets around an IPv6 address, which are not part of it (RFC 3986 section 3.2.2).
     parse: (host) => host.text.replace(/^\[(.+)\]$/, "$1"),
   }),
