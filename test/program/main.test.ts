@@ -3,6 +3,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
 
 import { post, TOKEN } from "../support/client.ts";
+import { skipsWithout } from "../support/missing.ts";
 import {
   emptyDirectory,
   runToEnd,
@@ -25,7 +26,7 @@ async function lifetimes(cwd: string): Promise<(number | null)[]> {
   );
 }
 
-test.concurrent(
+test.concurrent.skipIf(skipsWithout("curl", "curl"))(
   "the first start prints a token for 24 hours, and a curl line that works as it stands",
   async () => {
     await using server = await startServer();

@@ -7,7 +7,7 @@ import { startBrokenGateway } from "../support/broken_gateway.ts";
 import { bearer, post, TOKEN } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { blocks, section } from "../support/guides.ts";
-import { missing } from "../support/missing.ts";
+import { skipsWithout } from "../support/missing.ts";
 import {
   emptyDirectory,
   freePort,
@@ -222,11 +222,6 @@ test.skipIf(skipsWithout("promtool", "prometheus"))(
   },
 );
 
-/** Whether a test of a program that is not installed has to skip itself, which it says. */
-function skipsWithout(program: string, debianPackage: string): boolean {
-  return Bun.which(program) === null && missing(`${program}: apt-get install ${debianPackage}`);
-}
-
 /** The file in the guides' blocks of this language whose first line names it. */
 function file(heading: string, language: string, name: string): string {
   const found = blocks(heading, language).find((code) => code.includes(`# ${name}\n`));
@@ -266,33 +261,36 @@ test.skipIf(skipsWithout("systemd-analyze", "systemd"))(
   },
 );
 
-test("the script of the daily backup makes a copy that is checked, and deletes those of two weeks ago", async () => {
-  using home = emptyDirectory();
-  mkdirSync(home.at("plant-store"));
-  await using server = await startServer({
-    cwd: home.at("plant-store"),
-    env: { AUTH_TOKENS: TOKEN },
-  });
-  expect((await post(server.url, { id: 1, name: "Fern" })).status).toBe(200);
+test.skipIf(skipsWithout("find", "findutils"))(
+  "the script of the daily backup makes a copy that is checked, and deletes those of two weeks ago",
+  async () => {
+    using home = emptyDirectory();
+    mkdirSync(home.at("plant-store"));
+    await using server = await startServer({
+      cwd: home.at("plant-store"),
+      env: { AUTH_TOKENS: TOKEN },
+    });
+    expect((await post(server.url, { id: 1, name: "Fern" })).status).toBe(200);
 
-  const old = home.at("plant-store/2020-01-01.db");
-  await Bun.write(old, "");
-  const ago = Date.now() / 1_000 - 15 * 86_400;
-  utimesSync(old, ago, ago);
+    const old = home.at("plant-store/2020-01-01.db");
+    await Bun.write(old, "");
+    const ago = Date.now() / 1_000 - 15 * 86_400;
+    utimesSync(old, ago, ago);
 
-  const backup = file("Backup", "sh", "/usr/local/bin/plant-store-backup").replaceAll(
-    /\/var\/(lib|backups)(?=\/)/g,
-    home.path,
-  );
-  expect(
-    await runToEnd({ program: ["sh", "-c", backup], cwd: home.path, env: { PATH } }),
-  ).toMatchObject({
-    exitCode: 0,
-  });
+    const backup = file("Backup", "sh", "/usr/local/bin/plant-store-backup").replaceAll(
+      /\/var\/(lib|backups)(?=\/)/g,
+      home.path,
+    );
+    expect(
+      await runToEnd({ program: ["sh", "-c", backup], cwd: home.path, env: { PATH } }),
+    ).toMatchObject({
+      exitCode: 0,
+    });
 
-  const copies = await Array.fromAsync(new Bun.Glob("20*.db").scan(home.at("plant-store")));
-  expect(copies).toEqual([`${new Date().toLocaleDateString("sv")}.db`]);
-});
+    const copies = await Array.fromAsync(new Bun.Glob("20*.db").scan(home.at("plant-store")));
+    expect(copies).toEqual([`${new Date().toLocaleDateString("sv")}.db`]);
+  },
+);
 
 test.skipIf(skipsWithout("nginx", "nginx-light"))(
   "behind the guide's nginx plants are stored, a large body gets the server's own 413, and the log names the client",

@@ -21,7 +21,7 @@ import { post, TOKEN } from "../support/client.ts";
 import { filesIn } from "../support/database_fixture.ts";
 import { executable } from "../support/executable.ts";
 import { blocks } from "../support/guides.ts";
-import { missing, skipped } from "../support/missing.ts";
+import { skipped, skipsWithout } from "../support/missing.ts";
 import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -250,8 +250,7 @@ describe.skipIf(skipsOtherUser())("another user", () => {
     expect(runAsOther(other.path, "restore", "saved.db").exitCode).toBe(0);
   });
 
-  const skipsFind = Bun.which("find") === null && missing("the guide's daily backup: no find");
-  test.skipIf(skipsFind)(
+  test.skipIf(skipsWithout("find", "findutils"))(
     "who runs the guide's daily backup by hand may be in a directory that only root can read",
     () => {
       using other = otherDirectory();

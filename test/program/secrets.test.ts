@@ -4,6 +4,7 @@ import { open } from "node:fs/promises";
 import { join } from "node:path";
 
 import { post, TOKEN } from "../support/client.ts";
+import { skipsWithout } from "../support/missing.ts";
 import {
   emptyDirectory,
   ROOT,
@@ -66,13 +67,16 @@ test.concurrent.each([
   },
 );
 
-test.concurrent("AUTH_TOKENS_FILE may be a process substitution of a shell", async () => {
-  using directory = emptyDirectory();
-  writeFileSync(directory.at("secret"), TOKEN);
-  const program = shell('AUTH_TOKENS_FILE=<(cat secret) exec "$@"', "bash");
-  await using server = await startServer({ program, cwd: directory.path });
-  expect((await post(server.url)).status).toBe(200);
-});
+test.concurrent.skipIf(skipsWithout("bash", "bash"))(
+  "AUTH_TOKENS_FILE may be a process substitution of a shell",
+  async () => {
+    using directory = emptyDirectory();
+    writeFileSync(directory.at("secret"), TOKEN);
+    const program = shell('AUTH_TOKENS_FILE=<(cat secret) exec "$@"', "bash");
+    await using server = await startServer({ program, cwd: directory.path });
+    expect((await post(server.url)).status).toBe(200);
+  },
+);
 
 test.concurrent(
   "DATABASE_URL_FILE names a file with the DATABASE_URL, for every command; --database replaces it",

@@ -1,4 +1,12 @@
-import { chmodSync, copyFileSync, cpSync, mkdirSync, rmSync, symlinkSync } from "node:fs";
+import {
+  chmodSync,
+  copyFileSync,
+  cpSync,
+  mkdirSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+} from "node:fs";
 import { join } from "node:path";
 
 import packageJson from "../../package.json" with { type: "json" };
@@ -59,8 +67,8 @@ async function installDependencies(directory: string): Promise<void> {
 async function unpack(directory: string): Promise<void> {
   const modules = join(directory, "node_modules");
   const home = join(modules, packageJson.name);
-  mkdirSync(home);
-  await Bun.$`tar -xzf ${TARBALL} -C ${home} --strip-components=1`.cwd(directory);
+  await new Bun.Archive(await Bun.file(join(directory, TARBALL)).bytes()).extract(modules);
+  renameSync(join(modules, "package"), home);
   mkdirSync(join(modules, ".bin"), { recursive: true });
 
   for (const [name, file] of Object.entries(packageJson.bin)) {

@@ -13,6 +13,11 @@ export function missing(what: string): true {
   return skipped(what);
 }
 
+/** Whether a test of a program that is not installed has to skip itself, which it says. */
+export function skipsWithout(program: string, debianPackage: string): boolean {
+  return Bun.which(program) === null && missing(`${program}: apt-get install ${debianPackage}`);
+}
+
 /**
  * Says what cannot be tested on this system, once in a run. The tests of it skip themselves.
  *
