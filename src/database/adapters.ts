@@ -18,6 +18,6 @@ export async function adapterOf(
   readUrl?: () => Promise<PostgresUrl>,
 ): Promise<DatabaseAdapter> {
   if (location.adapter === "sqlite") return sqliteAdapter(location.path);
-  const { postgresAdapter } = await import("./postgres/postgres_adapter.ts");
-  return postgresAdapter(location.url, readUrl);
+  const { citusAdapter } = await import("./citus/citus_adapter.ts");
+  return citusAdapter(location.url, readUrl);
 }

@@ -229,8 +229,7 @@ const SESSION_SETTINGS = {
 async function verifySession(session: Bun.ReservedSQL, nonce: string): Promise<void> {
   const [found] = (await session.unsafe(SESSION)) as [Session];
 
-  const byVersion = ENGINES.find(([mark]) => found.version.includes(mark))?.[1];
-  const engine = found.is_citus ? "Citus" : byVersion;
+  const engine = ENGINES.find(([mark]) => found.version.includes(mark))?.[1];
   if (engine !== undefined) refuse(`it is ${engine}, which is untested: use PostgreSQL itself`);
 
   if (found.encoding !== null && found.encoding !== "UTF8")
@@ -298,7 +297,7 @@ function refuse(reason: string): never {
  * `remote_apply`, if it is set already, waits for more.
  */
 const SESSION = `SELECT ${DURABILITY},
-  version() AS version, EXISTS (SELECT 1 FROM pg_extension WHERE extname = 'citus') AS is_citus,
+  version() AS version,
   current_setting('transaction_read_only', true) AS read_only,
   current_setting('server_encoding', true) AS encoding,
   ${settingColumns(SESSION_SETTINGS)},
@@ -307,9 +306,7 @@ const SESSION = `SELECT ${DURABILITY},
     WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)) AS changed`;
 
 /** The row of {@linkcode SESSION}. */
-type Session = Readonly<
-  Record<SettingName, string | null> & { is_citus: boolean; version: string }
->;
+type Session = Readonly<Record<SettingName, string | null> & { version: string }>;
 
 type SettingName =
   keyof Durability | keyof typeof SESSION_SETTINGS | "read_only" | "encoding" | "nonce";

@@ -403,20 +403,6 @@ describe.skipIf(skipsCluster())("failover()", () => {
     });
   });
 
-  test("refuses a database with the extension citus", async () => {
-    await using database = await cluster().newDatabase();
-    // Its files are not here: what there is to see of it is its row.
-    const row = "99999, 'citus', 10, 'public'::regnamespace, false, '13.0'";
-    await database.run(
-      `INSERT INTO pg_extension (oid, extname, extowner, extnamespace, extrelocatable, extversion) VALUES (${row})`,
-    );
-
-    expect(await failureOf(database.url)).toEqual({
-      code: "UNSAFE",
-      message: `127.0.0.1:${cluster().port}: it is Citus, which is untested: use PostgreSQL itself`,
-    });
-  });
-
   test("skips a server that is read-only or does not listen", async () => {
     await cluster().run("ALTER ROLE tls SET default_transaction_read_only = on");
     const url = at("tls", "?sslmode=require");

@@ -1,0 +1,223 @@
+import { type NewPlant, PLANT_FIELDS, samePlant } from "../../plant/plant.ts";
+import {
+  type Connection,
+  DURABILITY,
+  type Durability,
+  type Parameter,
+  requireDurable,
+} from "../postgres/connection.ts";
+import { codeOf, PostgresFailure } from "../postgres/errors.ts";
+import type { Work } from "../postgres/pool.ts";
+import { plantFrom, type PlantRow, type PlantStatements } from "../postgres/postgres_plants.ts";
+import { bigintArray } from "../postgres/schema.ts";
+import { type NodeId, type Shard, type ShardMap, shardOf } from "./shard_map.ts";
+
+const COLUMNS = ["id", ...PLANT_FIELDS] as const;
+const TYPES = COLUMNS.map((column) => (column === "id" ? "bigint" : "text"));
+
+/** A statement has at most 65,535 parameters: so many plants fit into one. */
+export const MAX_PLANTS = Math.floor(65_535 / COLUMNS.length);
+
+/** The ids of a batch, by the shards that have them. */
+type ByShard = ReadonlyMap<Shard, readonly bigint[]>;
+
+/**
+ * The statements for a batch of one node, on a connection to that node itself.
+ *
+ * @param map Says that the node has all plants of the batch. It may be old.
+ * @param onMoved Called if a shard has left the node. Its plants that are not `added` have no
+ *   outcome.
+ */
+export function statementsFor(map: ShardMap, onMoved: () => void): PlantStatements {
+  return {
+    insert: (connection, plants) => insert(connection, plants),
+    lockTable: (connection, plants) => lockShards(connection, byShard(map, plants)),
+
+    async compare(connection, plants) {
+      const stored = await readStored(connection, byShard(map, plants));
+      if (stored === undefined) onMoved();
+
+      return plants.flatMap((plant, index) => {
+        const row = stored?.get(String(plant.id));
+        return row === undefined ? [] : [{ index, isSame: samePlant(plantFrom(row), plant) }];
+      });
+    },
+  };
+}
+
+function byShard(map: ShardMap, plants: readonly NewPlant[]): ByShard {
+  return Map.groupBy(new Set(plants.map(({ id }) => id)), (id) => shardOf(map, id));
+}
+
+/**
+ * Citus splits rows of `VALUES` by their shards. `INSERT … SELECT FROM unnest(…)`, as on one
+ * PostgreSQL, would go through the coordinator.
+ *
+ * A row whose shard has left the node is forwarded to the one that has it, and waits for the standby
+ * there: an old map costs time, and never a plant.
+ */
+async function insert(
+  { query }: Connection,
+  plants: readonly NewPlant[],
+): Promise<readonly PlantRow[]> {
+  const rows = plants.map((_, row) => {
+    const at = row * COLUMNS.length + 1;
+    return `(${TYPES.map((type, column) => `$${at + column}::${type}`)})`;
+  });
+  const parameters = plants.flatMap((plant) =>
+    COLUMNS.map((column): Parameter =>
+      column === "id" ? String(plant.id) : (plant[column] ?? null),
+    ),
+  );
+  return await query<PlantRow>(
+    `INSERT INTO plants (${COLUMNS}) VALUES ${rows} ON CONFLICT (id) DO NOTHING RETURNING *`,
+    parameters,
+  );
+}
+
+/**
+ * Changes no row, but takes the locks of a write: on the table, and on the shard. A move with
+ * `block_writes` holds them.
+ */
+const LOCK_SHARD = "UPDATE plants SET name = name WHERE id = $1::bigint AND name IS NULL";
+
+async function lockShards({ query }: Connection, ids: ByShard): Promise<void> {
+  for (const [id] of ids.values()) await query(LOCK_SHARD, [String(id)]);
+}
+
+/**
+ * Reads the rows of some ids from the tables of their shards. A query on `plants` would be planned
+ * by Citus, for ten times as long.
+ *
+ * One statement, so one snapshot, says three things:
+ *
+ * - The node has the shards. Otherwise their tables are left over from a move, and lack changes.
+ * - Rows may be seen that no standby has yet. `FOR KEY SHARE`, which waits for them on PostgreSQL, is
+ *   refused on `plants`. So the statement writes a message of its own to the WAL: commits wait for
+ *   the standby in the order of the WAL, so it has the rows when this one returns.
+ * - `INSERT … ON CONFLICT DO UPDATE … WHERE false` would lock the rows too. But it writes nothing to
+ *   the WAL, and waits for no standby: a rival would get 409 for a plant that a failover takes back.
+ *
+ * @returns The rows by their ids; `undefined` if a shard has left the node.
+ */
+async function readStored(
+  { query }: Connection,
+  ids: ByShard,
+): Promise<ReadonlyMap<string, PlantRow> | undefined> {
+  const tables = [...ids.keys()].map(
+    ({ table }, index) => `SELECT ${COLUMNS} FROM ${table} WHERE id = ANY($${index + 2}::bigint[])`,
+  );
+  const statement = `SELECT stored.*, node.has_shards, node.position
+    FROM (SELECT ${hasShards(ids.size)} AS has_shards,
+        pg_logical_emit_message(true, 'plant-store', '') AS position) AS node
+      LEFT JOIN (${tables.join(" UNION ALL ")}) AS stored ON true`;
+
+  try {
+    const rows = await query<PlantRow & { readonly has_shards: boolean }>(statement, [
+      bigintArray([...ids.keys()].map(({ id }) => BigInt(id))),
+      ...[...ids.values()].map(bigintArray),
+    ]);
+    if (rows[0]?.has_shards !== true) return undefined;
+    return new Map(rows.flatMap((row) => (row.id === null ? [] : [[row.id, row]])));
+  } catch (error) {
+    // undefined_table
+    if (codeOf(error) === "42P01") return undefined;
+    throw error;
+  }
+}
+
+/** Whether the node has the shards `$1`, by what it knows itself: the newest there is. */
+function hasShards(count: number): string {
+  return `(SELECT count(*) = ${count} FROM pg_dist_placement JOIN pg_dist_local_group USING (groupid)
+    WHERE shardid = ANY($1::bigint[]) AND shardstate = 1)`;
+}
+
+/**
+ * Runs work that Citus may refuse while a shard moves: as a serialization failure, which is repeated
+ * until the deadline.
+ */
+export function repeatingMoves<Result>(work: Work<Result>): Work<Result> {
+  return async (connection, attempt) => {
+    try {
+      return await work(connection, attempt);
+    } catch (error) {
+      // feature_not_supported, undefined_table, object_not_in_prerequisite_state
+      if (!["0A000", "42P01", "55000"].includes(codeOf(error))) throw error;
+      throw new PostgresFailure("40001", (error as PostgresFailure).message);
+    }
+  };
+}
+
+/**
+ * The server's own `synchronous_commit`, which rows have that another node forwards: that session is
+ * not ours.
+ */
+const FORWARDED = `(SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'synchronous_commit') AS forwarded`;
+
+interface Forwarded {
+  readonly forwarded: string;
+}
+
+/**
+ * Verifies that a node could store a plant now: its settings, that nobody has locked the table, and
+ * that a commit reaches the disk and the standby. Changes no row.
+ *
+ * @param id An id whose plant the node has, or would have.
+ */
+export function probeNode(id: bigint): Work<void> {
+  return async ({ query }) => {
+    await query(LOCK_SHARD, [String(id)]);
+    const [found] = await query<Durability & Forwarded>(
+      `SELECT ${DURABILITY}, ${FORWARDED}, pg_logical_emit_message(true, 'plant-store', '')`,
+    );
+    if (found === undefined) return;
+    requireDurable(found);
+    requireForwarded(found);
+  };
+}
+
+function requireForwarded({ forwarded }: Forwarded): void {
+  if (forwarded === "on" || forwarded === "remote_apply") return;
+  throw new PostgresFailure(
+    "UNSAFE",
+    `synchronous_commit is ${forwarded} for rows that another node forwards: set it to on`,
+  );
+}
+
+/** What a node says of itself. */
+interface NodeFacts extends Forwarded {
+  readonly node: NodeId;
+  readonly has_metadata: boolean | null;
+  readonly is_distributed: boolean;
+  readonly missing_privileges: string | null;
+}
+
+const NODE_FACTS = `SELECT groupid AS node, ${FORWARDED},
+    (SELECT hasmetadata AND metadatasynced FROM pg_dist_node
+      WHERE pg_dist_node.groupid = local.groupid AND noderole = 'primary') AS has_metadata,
+    EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = to_regclass('plants') AND partmethod = 'h') AS is_distributed,
+    (SELECT string_agg(privilege, ', ') FROM unnest(ARRAY['INSERT', 'SELECT', 'UPDATE']) AS privilege
+      WHERE NOT has_table_privilege(to_regclass('plants'), privilege)) AS missing_privileges
+  FROM pg_dist_local_group AS local`;
+
+/**
+ * Verifies that a connection leads to a node, and that the node knows where each row belongs.
+ *
+ * @throws {PostgresFailure} `UNSAFE`. The message says in one line what is wrong.
+ */
+export async function verifyNode({ query }: Connection, node: NodeId): Promise<void> {
+  const [found] = await query<NodeFacts>(NODE_FACTS);
+  const problem = found === undefined ? "it is not a node of Citus" : problemOf(found, node);
+  if (problem !== undefined) throw new PostgresFailure("UNSAFE", problem);
+  if (found !== undefined) requireForwarded(found);
+}
+
+function problemOf(found: NodeFacts, node: NodeId): string | undefined {
+  if (found.node !== node) return `it is node ${found.node} of Citus, not ${node}`;
+  if (found.has_metadata !== true)
+    return "it lacks the metadata of Citus: run start_metadata_sync_to_node() on the coordinator";
+  if (!found.is_distributed) return "it does not know plants as a distributed table";
+  if (found.missing_privileges !== null)
+    return `the user lacks ${found.missing_privileges} on plants: GRANT it`;
+  return undefined;
+}

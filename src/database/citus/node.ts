@@ -1,0 +1,138 @@
+import type { NewPlant } from "../../plant/plant.ts";
+import type { StoreOutcome } from "../database.ts";
+import { failover } from "../postgres/failover.ts";
+import { HeldIds } from "../postgres/held_ids.ts";
+import { Pool, type Work } from "../postgres/pool.ts";
+import { MAX_IN_FLIGHT } from "../postgres/postgres_database.ts";
+import { addPlants } from "../postgres/postgres_plants.ts";
+import type { PostgresHost, PostgresUrl } from "../postgres/url.ts";
+import {
+  MAX_PLANTS,
+  probeNode,
+  repeatingMoves,
+  statementsFor,
+  verifyNode,
+} from "./citus_plants.ts";
+import { type NodeId, nodesOf, type ShardMap, shardOf } from "./shard_map.ts";
+
+/** How a {@linkcode CitusNode} is reached. */
+export interface CitusNodeOptions {
+  /** The URL of the coordinator. Each node is another host with the same role and database. */
+  readonly url: PostgresUrl;
+  readonly readUrl: (() => Promise<PostgresUrl>) | undefined;
+  /** The newest map. */
+  readonly map: () => ShardMap;
+  /** Called if the node cannot be reached: the map may be old. */
+  readonly onUnreachable: () => void;
+}
+
+/** The time limit for reading, in milliseconds. */
+const READ_TIMEOUT_MS = 10_000;
+/** The time limit of a probe, in milliseconds: a verdict must not be older than a second. */
+const PROBE_TIMEOUT_MS = 1_000;
+
+/** One node of a cluster, over pools of its own: whatever blocks it blocks no other. */
+export class CitusNode {
+  readonly id: NodeId;
+  /** For plants, and for the probe: whatever blocks that pool blocks every plant of the node. */
+  readonly pool: Pool;
+  readonly #reading: Pool;
+  readonly #map: () => ShardMap;
+  readonly #held = new HeldIds();
+  #probing: Promise<void> | undefined;
+  /** Why the last probe failed; `undefined` if it did not. */
+  #failure: unknown;
+
+  constructor(id: NodeId, { url, readUrl, map, onUnreachable }: CitusNodeOptions) {
+    this.id = id;
+    this.#map = map;
+
+    // The map may name another server later.
+    const hosts = (): readonly PostgresHost[] =>
+      id === 0 ? url.hosts : (this.#map().hosts.get(id) ?? []);
+    const servers = failover(Object.defineProperty({ ...url }, "hosts", { get: hosts }), {
+      readUrl,
+    });
+    const tables = {
+      searchPath: () => this.#map().schema,
+      verify: (connection: Parameters<typeof verifyNode>[0]) => verifyNode(connection, id),
+    };
+    const connect = async () => {
+      try {
+        return await servers.connect({ tables, prepares: false });
+      } catch (error) {
+        onUnreachable();
+        throw error;
+      }
+    };
+
+    this.pool = new Pool({ size: MAX_IN_FLIGHT, connect, onSilence: servers.suspect });
+    this.#reading = new Pool({ size: 1, connect, onSilence: servers.suspect });
+  }
+
+  /** Why it could not store a plant at the last probe; `undefined` if it could. */
+  get failure(): unknown {
+    return this.#failure;
+  }
+
+  /**
+   * Adds plants that the node has by this map.
+   *
+   * @returns Their outcomes, and whether a shard has left the node: then an `unavailable` plant is
+   *   elsewhere.
+   */
+  async add(
+    batch: readonly NewPlant[],
+    map: ShardMap,
+    deadline: number,
+  ): Promise<{ readonly outcomes: readonly StoreOutcome[]; readonly hasMoved: boolean }> {
+    const outcomes: StoreOutcome[] = [];
+    let hasMoved = false;
+    const statements = statementsFor(map, () => (hasMoved = true));
+
+    for (let start = 0; start < batch.length; start += MAX_PLANTS) {
+      const part = batch.slice(start, start + MAX_PLANTS);
+      const work: Work<readonly StoreOutcome[]> = (connection) =>
+        addPlants(connection, part, this.#held, deadline, statements);
+      outcomes.push(...(await this.pool.run(repeatingMoves(work), deadline - performance.now())));
+    }
+    return { outcomes, hasMoved };
+  }
+
+  /**
+   * Verifies that it could store a plant now. One probe runs at a time.
+   *
+   * @throws {PlantStoreError} `storage_unavailable` if not.
+   */
+  probe(timeoutMs = PROBE_TIMEOUT_MS): Promise<void> {
+    this.#probing ??= this.#probe(timeoutMs).finally(() => (this.#probing = undefined));
+    return this.#probing;
+  }
+
+  async #probe(timeoutMs: number): Promise<void> {
+    try {
+      const id = idOn(this.#map(), this.id);
+      if (id !== undefined) await this.pool.run(repeatingMoves(probeNode(id)), timeoutMs);
+      this.#failure = undefined;
+    } catch (error) {
+      this.#failure = error;
+      throw error;
+    }
+  }
+
+  /** Runs work that reads, on a connection of its own: plants do not wait for it. */
+  read<Result>(work: Work<Result>): Promise<Result> {
+    return this.#reading.run(work, READ_TIMEOUT_MS);
+  }
+
+  close(): void {
+    this.pool.close();
+    this.#reading.close();
+  }
+}
+
+/** An id whose plant a node has; `undefined` if it has no shard. */
+function idOn(map: ShardMap, node: NodeId): bigint | undefined {
+  if (!nodesOf(map).includes(node)) return undefined;
+  for (let id = 0n; ; id++) if (shardOf(map, id).node === node) return id;
+}

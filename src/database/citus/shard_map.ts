@@ -1,0 +1,108 @@
+import { PostgresFailure } from "../postgres/errors.ts";
+import type { Work } from "../postgres/pool.ts";
+import type { PostgresHost } from "../postgres/url.ts";
+import { hashint8 } from "./hash.ts";
+
+/**
+ * A node of a Citus cluster, by its group in `pg_dist_node`. A standby that is promoted in the place
+ * of a node's server is another host of the same node.
+ */
+export type NodeId = number;
+
+/** A part of the table `plants`: the rows whose hash is within a range. */
+export interface Shard {
+  readonly id: string;
+  /** The table that has the rows, on its node; quoted, with its schema. */
+  readonly table: string;
+  /** The least hash of its rows. */
+  readonly min: number;
+  readonly node: NodeId;
+}
+
+/** Which node has which plants. */
+export interface ShardMap {
+  /** By their least hashes, without a gap. */
+  readonly shards: readonly Shard[];
+  /** The servers of each node: the one that Citus uses first. */
+  readonly hosts: ReadonlyMap<NodeId, readonly PostgresHost[]>;
+  /** The schema of `plants`, quoted. */
+  readonly schema: string;
+}
+
+interface ShardRow extends Shard {
+  readonly schema: string;
+  readonly max: number;
+}
+
+/** Only finished placements (`shardstate`) have all rows. */
+const SHARDS = `SELECT shardid::text AS id, quote_ident(nspname) AS schema,
+    quote_ident(nspname) || '.' || quote_ident(relname || '_' || shardid) AS table,
+    shardminvalue::int AS min, shardmaxvalue::int AS max, groupid AS node
+  FROM pg_dist_shard JOIN pg_dist_placement USING (shardid)
+    JOIN pg_catalog.pg_class ON pg_class.oid = logicalrelid
+    JOIN pg_catalog.pg_namespace ON pg_namespace.oid = relnamespace
+  WHERE logicalrelid = 'plants'::regclass AND shardstate = 1 ORDER BY shardminvalue::int, groupid`;
+
+/** A secondary may have been promoted: a connection says which server accepts writes. */
+const NODES = `SELECT groupid AS node, nodename AS host, nodeport AS port
+  FROM pg_dist_node WHERE isactive ORDER BY groupid, noderole = 'primary' DESC, nodeid`;
+
+/**
+ * Reads the map from the coordinator. A server is the same object in every map: pools know by it
+ * which of their connections lead to another server.
+ *
+ * @throws {PostgresFailure} `UNSAFE` if the shards are not one copy of each hash.
+ */
+export function shardMapReader(): Work<ShardMap> {
+  const known = new Map<string, PostgresHost>();
+
+  return async ({ query }) => {
+    const shards = await query<ShardRow>(SHARDS);
+    const servers = await query<{ readonly node: NodeId } & PostgresHost>(NODES);
+    requireOneCopyOfAll(shards);
+
+    const hosts = new Map<NodeId, PostgresHost[]>();
+    for (const { node, host, port } of servers) {
+      const server = known.getOrInsert(`${host}:${port}`, { host, port });
+      hosts.getOrInsertComputed(node, () => []).push(server);
+    }
+    return { shards, hosts, schema: shards[0]?.schema ?? "" };
+  };
+}
+
+const INT4_MIN = -(2 ** 31);
+const INT4_MAX = 2 ** 31 - 1;
+
+/** Several copies of a shard commit in two phases, and a gap would have no node. */
+function requireOneCopyOfAll(shards: readonly ShardRow[]): void {
+  const isComplete =
+    shards.at(-1)?.max === INT4_MAX &&
+    shards.every(({ min }, index) => min === (shards[index - 1]?.max ?? INT4_MIN - 1) + 1);
+  if (isComplete) return;
+
+  throw new PostgresFailure(
+    "UNSAFE",
+    "plants is not distributed by id with one copy of each shard: set citus.shard_replication_factor to 1",
+  );
+}
+
+/** The nodes that have shards. */
+export function nodesOf({ shards }: ShardMap): readonly NodeId[] {
+  return [...new Set(shards.map(({ node }) => node))];
+}
+
+/** The shard that has the plant of an id. */
+export function shardOf({ shards }: ShardMap, id: bigint): Shard {
+  const hash = hashint8(id);
+  let low = 0;
+  let high = shards.length - 1;
+
+  // The last shard whose least hash is not above this one.
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if ((shards[middle] as Shard).min <= hash) low = middle;
+    else high = middle - 1;
+  }
+
+  return shards[low] as Shard;
+}
