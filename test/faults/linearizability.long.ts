@@ -8,6 +8,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 import type { NewPlant } from "../../src/plant/plant.ts";
+import { citusCluster, skipsCitus } from "../support/citus.ts";
 import { TOKEN } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { bodyOf, printedSeed, randomFrom } from "../support/load.ts";
@@ -265,3 +266,44 @@ test.skipIf(skipsCluster())("commits that do not wait for the disk are noticed",
   const url = primary.url("postgres");
   expect(await record("control: synchronous_commit off", fault, { url, program })).not.toEqual([]);
 });
+
+type Cluster = ReturnType<typeof citusCluster>;
+
+const ON_CITUS: Readonly<
+  Record<string, (cluster: Cluster, random: () => number) => Promise<unknown>>
+> = {
+  async "a killed worker"(cluster, random) {
+    const workers = await cluster.workers();
+    const worker = workers[Math.floor(random() * workers.length)];
+    worker?.kill();
+    worker?.restart();
+  },
+
+  async "a killed coordinator"(cluster) {
+    const coordinator = await cluster.coordinator();
+    coordinator.kill();
+    await Bun.sleep(500);
+    coordinator.restart();
+  },
+
+  async "a moved shard"(cluster, random) {
+    const shards = await cluster.run(
+      "SELECT shardid, nodeport FROM citus_shards WHERE table_name = 'plants'::regclass",
+    );
+    const shard = shards[Math.floor(random() * shards.length)];
+    const to = (await cluster.workers()).find(({ port }) => port !== shard?.["nodeport"]);
+    await cluster.run(
+      `SELECT citus_move_shard_placement(${shard?.["shardid"]}, '127.0.0.1', ${shard?.["nodeport"]}, '127.0.0.1', ${to?.port}, shard_transfer_mode => 'force_logical')`,
+    );
+  },
+};
+
+test.skipIf(skipsCitus()).each(Object.entries(ON_CITUS))(
+  "Citus with %s is linearizable",
+  async (name, fault) => {
+    await using cluster = citusCluster();
+    const url = await cluster.empty().catch(cluster.empty);
+    const found = await record(name, ({ random }) => fault(cluster, random), { url, servers: 2 });
+    expect(found).toEqual([]);
+  },
+);

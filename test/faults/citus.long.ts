@@ -1,0 +1,263 @@
+/** What becomes of plants on a real Citus cluster while its servers die, move and are replaced. */
+import {
+  afterAll,
+  beforeAll,
+  beforeEach,
+  describe,
+  expect,
+  setDefaultTimeout,
+  test,
+} from "bun:test";
+
+import { citusAdapter } from "../../src/database/citus/citus_adapter.ts";
+import { openCitus } from "../../src/database/citus/citus_database.ts";
+import { parsePostgresUrl } from "../../src/database/postgres/url.ts";
+import type { NewPlant } from "../../src/plant/plant.ts";
+import { citusCluster, type CitusWorker, skipsCitus } from "../support/citus.ts";
+import { TOKEN } from "../support/client.ts";
+import { executable } from "../support/executable.ts";
+import { INTACT, makeLedger, printed, type Verdict } from "../support/ledger.ts";
+import { newPlants, printedSeed, randomFrom, startLoad } from "../support/load.ts";
+import { databaseAt } from "../support/postgres.ts";
+import { LONG_TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
+import { scaled } from "../support/scale.ts";
+import { get } from "./health.ts";
+
+setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
+
+const TIMEOUT_MS = 5_000;
+
+describe.skipIf(skipsCitus())("a Citus cluster", () => {
+  let cluster: ReturnType<typeof citusCluster>;
+  beforeAll(() => void (cluster = citusCluster()));
+  beforeEach(async () => {
+    await cluster.empty().catch(cluster.empty);
+    await citusAdapter(parsePostgresUrl(cluster.url)).migrate({ dryRun: false });
+  });
+  afterAll(() => cluster[Symbol.asyncDispose]());
+
+  const startOne = () =>
+    startServer({
+      program: executable(),
+      env: {
+        DATABASE_URL: cluster.url,
+        AUTH_TOKENS: TOKEN,
+        REQUEST_TIMEOUT_MS: String(TIMEOUT_MS),
+      },
+    });
+
+  /** Plants without a rival, and some of them again: no 409 is right. */
+  function source(experiment: string) {
+    const fresh = newPlants(experiment);
+    const random = randomFrom(printedSeed(`${experiment}, again`));
+    const sent: NewPlant[] = [];
+    return () => {
+      if (sent.length > 0 && random() < 0.1)
+        return sent[Math.floor(random() * sent.length)] as NewPlant;
+      const plant = fresh();
+      sent.push(plant);
+      return plant;
+    };
+  }
+
+  /** Loads servers while something happens, and judges what is stored. */
+  async function underLoad(
+    experiment: string,
+    happens: (world: {
+      readonly servers: Awaited<ReturnType<typeof startServer>>[];
+      answers(count: number): Promise<void>;
+      /** The longest time without a 200 since the last call, in milliseconds. */
+      gapMs(): number;
+      replace(): Promise<void>;
+    }) => Promise<unknown>,
+  ): Promise<Verdict & { readonly responses: Record<string, number> }> {
+    await using stack = new AsyncDisposableStack();
+    const ledger = makeLedger();
+    const next = source(experiment);
+    const servers: Awaited<ReturnType<typeof startServer>>[] = [];
+    const loads: ReturnType<typeof startLoad>[] = [];
+
+    async function start(): Promise<void> {
+      const server = stack.use(await startOne());
+      servers.push(server);
+      loads.push(startLoad({ url: server.url, connections: 24, ledger, next }));
+    }
+    await start();
+    await start();
+
+    let longest = 0;
+    let last = performance.now();
+    let before = 0;
+    const watch = setInterval(() => {
+      const acknowledged = ledger.acknowledgements();
+      if (acknowledged > before) last = performance.now();
+      before = acknowledged;
+      longest = Math.max(longest, performance.now() - last);
+    }, 5);
+
+    const answered = () => loads.reduce((sum, load) => sum + load.answered(), 0);
+    const answers = async (count: number) => {
+      const enough = answered() + count;
+      while (answered() < enough) await Bun.sleep(2);
+    };
+    await answers(500);
+    await happens({
+      servers,
+      answers,
+      gapMs() {
+        const gap = Math.round(longest);
+        longest = 0;
+        return gap;
+      },
+      async replace() {
+        servers.shift()?.child.kill("SIGKILL");
+        await start();
+      },
+    });
+    await answers(500);
+    clearInterval(watch);
+
+    const reports = await Promise.all(loads.map((load) => load.stop()));
+    const responses: Record<string, number> = {};
+    for (const report of reports) {
+      expect(report.wrong).toBe(0);
+      for (const [verdict, count] of Object.entries(report.responses))
+        responses[verdict] = (responses[verdict] ?? 0) + count;
+    }
+    await using database = await openCitus(parsePostgresUrl(cluster.url));
+    // What a worker had prepared for another one may come later.
+    await cluster.run("SELECT recover_prepared_transactions()");
+    for (const plant of ledger.unknown()) {
+      const [outcome] = await database.plants.add([plant], { timeoutMs: 20_000 });
+      expect(outcome).not.toBe("conflict");
+      if (outcome !== "unavailable") ledger.acknowledge(plant);
+    }
+    const plants = (await Array.fromAsync(database.pages())).flat();
+    const size = `${ledger.attempts()} sent, ${ledger.acknowledgements()} acknowledged, ${JSON.stringify(responses)}`;
+    return { ...printed(experiment, size, ledger.judgePlants(plants)), responses };
+  }
+
+  /** Nothing else than 200 and 503. */
+  function requireIntact({ responses, ...verdict }: Awaited<ReturnType<typeof underLoad>>): void {
+    expect(verdict).toEqual(INTACT);
+    expect(
+      Object.keys(responses).filter((each) => !["200", "503/5032", "503/5033"].includes(each)),
+    ).toEqual([]);
+  }
+
+  const worker = async (index: number) => (await cluster.workers())[index] as CitusWorker;
+
+  test("kill -9 of workers, the coordinator and a server, under load, loses and changes no plant", async () => {
+    const [first, second] = [await worker(0), await worker(1)];
+    const coordinator = await cluster.coordinator();
+    const found = await underLoad("kills on Citus", async ({ answers, replace }) => {
+      for (let round = 0; round < scaled(1, 3); round++) {
+        for (const server of [first, second, coordinator]) {
+          server.kill();
+          await Bun.sleep(300);
+          server.restart();
+          await answers(2_000);
+        }
+        await replace();
+        await answers(2_000);
+      }
+    });
+    requireIntact(found);
+  });
+
+  test("while the coordinator is away plants are stored without a 503", async () => {
+    const coordinator = await cluster.coordinator();
+    const found = await underLoad("coordinator away", async ({ answers, gapMs, servers }) => {
+      gapMs();
+      coordinator.kill();
+      await Bun.sleep(scaled(3_000, 13_000));
+      await answers(2_000);
+      for (const { url } of servers) expect(await get(url, "/readyz")).toBe("200");
+      coordinator.restart();
+      console.log(`| coordinator away | longest gap ${gapMs()} ms |`);
+    });
+    requireIntact(found);
+    expect(Object.keys(found.responses)).toEqual(["200"]);
+  });
+
+  test("a worker's synchronous standby is promoted in its place, and no plant is lost", async () => {
+    // A worker of its own: the old primary of a promoted standby is of no more use.
+    await using old = await cluster.addWorker();
+    await cluster.run(
+      "SELECT rebalance_table_shards('plants', shard_transfer_mode => 'block_writes')",
+    );
+    using standby = await cluster.addStandby(old);
+    const [node] = await cluster.run(
+      `SELECT nodeid FROM pg_dist_node WHERE nodeport = ${old.port}`,
+    );
+
+    const found = await underLoad("promotion of a standby", async ({ answers, gapMs }) => {
+      gapMs();
+      old.kill();
+      await using promoted = databaseAt(standby.url);
+      await promoted.run("SELECT pg_promote()");
+      await cluster.run(
+        `SELECT citus_update_node(${node?.["nodeid"]}, '127.0.0.1', ${standby.port}, true)`,
+      );
+      await answers(3_000);
+      console.log(`| promotion | longest gap ${gapMs()} ms |`);
+    });
+    requireIntact(found);
+
+    await cluster.empty().catch(cluster.empty);
+    await cluster.run(`SELECT citus_remove_node('127.0.0.1', ${standby.port})`);
+  });
+
+  test("shards are moved and split under load, without an error", async () => {
+    const moved = await underLoad("moves and a split", async ({ answers, gapMs }) => {
+      gapMs();
+      for (let times = 0; times < scaled(2, 4); times++) {
+        const shards = await cluster.run(
+          "SELECT shardid, nodeport FROM citus_shards WHERE table_name = 'plants'::regclass ORDER BY shardid",
+        );
+        const shard = shards[times % shards.length];
+        const to = (await cluster.workers()).find(({ port }) => port !== shard?.["nodeport"]);
+        await cluster.run(
+          `SELECT citus_move_shard_placement(${shard?.["shardid"]}, '127.0.0.1', ${shard?.["nodeport"]}, '127.0.0.1', ${to?.port}, shard_transfer_mode => 'force_logical')`,
+        );
+        await answers(500);
+      }
+      console.log(`| moves | longest gap ${gapMs()} ms |`);
+
+      const [shard] = await cluster.run(
+        "SELECT shardid, shardminvalue::int + (shardmaxvalue::bigint - shardminvalue::bigint) / 2 AS middle FROM pg_dist_shard WHERE logicalrelid = 'plants'::regclass ORDER BY shardid LIMIT 1",
+      );
+      const nodes = await cluster.run(
+        "SELECT nodeid FROM pg_dist_node WHERE groupid > 0 ORDER BY nodeid LIMIT 2",
+      );
+      await cluster.run(
+        `SELECT citus_split_shard_by_split_points(${shard?.["shardid"]}, ARRAY['${shard?.["middle"]}'], ARRAY[${nodes.map(({ nodeid }) => nodeid)}]::int[], 'force_logical')`,
+      );
+      await answers(1_000);
+      console.log(`| split | longest gap ${gapMs()} ms |`);
+    });
+    requireIntact(moved);
+    expect(Object.keys(moved.responses)).toEqual(["200"]);
+  });
+
+  test("workers are added, take their share under load, and leave again", async () => {
+    await using one = await cluster.addWorker();
+    const found = await underLoad("more workers", async ({ answers, gapMs }) => {
+      gapMs();
+      await cluster.run(
+        "SELECT rebalance_table_shards('plants', shard_transfer_mode => 'force_logical')",
+      );
+      await answers(2_000);
+      expect(
+        (await cluster.run(`SELECT FROM citus_shards WHERE nodeport = ${one.port}`)).length,
+      ).toBeGreaterThan(0);
+      await cluster.run(
+        `SELECT citus_drain_node('127.0.0.1', ${one.port}, shard_transfer_mode => 'force_logical')`,
+      );
+      await answers(2_000);
+      console.log(`| a worker added, rebalanced, drained | longest gap ${gapMs()} ms |`);
+    });
+    requireIntact(found);
+    expect(Object.keys(found.responses)).toEqual(["200"]);
+  });
+});
