@@ -164,7 +164,11 @@ export async function sendFuzzCases(url: string, cases: Iterator<FuzzCase>) {
  * whether it closes now.
  */
 async function respondTo(connection: Connection, { bytes, expected, plant }: FuzzCase) {
-  const response = connection.request(bytes);
+  // To bytes that cannot be a body, Bun's own 400 follows within a response of ours that lingers.
+  const response = connection.request(bytes).catch((error: unknown) => {
+    if (expected !== "any") throw error;
+    return undefined;
+  });
   const limit = Bun.sleep(expected === "any" ? DAMAGED_TIMEOUT_MS : HANG_TIMEOUT_MS).then(
     () => undefined,
   );
