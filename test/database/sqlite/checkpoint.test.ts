@@ -80,8 +80,8 @@ test("the file of a WAL that a reader has kept is cut once the reader is gone, a
     using reader = connect(path, { access: "read" });
     reader.run("BEGIN");
     reader.query("SELECT count(*) FROM plants").get();
-    while (statSync(`${path}-wal`).size < 60 * 2 ** 20) await addBatches(database, path, 10);
-    expect(held()).toBeGreaterThan(50 * 2 ** 20);
+    // The metric is of the last look, and none is taken during a checkpoint pass.
+    while (held() < 60 * 2 ** 20) await addBatches(database, path, 10);
   }
 
   // The checkpoint that a reader has blocked is tried again a thousand pages later.
