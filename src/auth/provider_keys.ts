@@ -38,7 +38,7 @@ export interface FoundKeys {
 }
 
 /** How many keys are tried for a token that names none: each try costs as much as a forged token. */
-export const MAX_TRIES = 4;
+const MAX_TRIES = 4;
 
 // The ages of cached keys, in milliseconds since the provider confirmed them, as RFC 5861 names
 // them.

@@ -1,7 +1,7 @@
 import type { AddOutcome } from "../../src/database/database.ts";
-import { addingPlants } from "../../src/database/sqlite/adding.ts";
 import type { Client } from "../../src/database/sqlite/bun_driver.ts";
 import { transaction } from "../../src/database/sqlite/driver.ts";
+import { addingPlants } from "../../src/database/sqlite/sqlite_database.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 
 /** Adds batches by a connection alone, without a store around it. */

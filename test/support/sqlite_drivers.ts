@@ -1,5 +1,5 @@
-import { addingPlants } from "../../src/database/sqlite/adding.ts";
 import { connect } from "../../src/database/sqlite/bun_driver.ts";
+import { addingPlants } from "../../src/database/sqlite/sqlite_database.ts";
 import { type SqliteStore, sqliteStore } from "../../src/database/sqlite/sqlite_store.ts";
 import { storeOf } from "../../src/database/sqlite/store.ts";
 

@@ -59,7 +59,7 @@ const MAX_PATH_BYTES = 504;
  *
  * @throws {DatabaseError} If it is too long or not UTF-8.
  */
-export function requireUsablePath(path: string): string {
+function requireUsablePath(path: string): string {
   // A string has U+FFFD for bytes that are not UTF-8, so it may be the path of another file.
   if (path.includes("\uFFFD")) throw new DatabaseError("its path is not UTF-8; move it");
   if (Buffer.byteLength(path) > MAX_PATH_BYTES)
@@ -122,7 +122,7 @@ export function requireFiles(file: string, access: Access): void {
  * @param file From {@linkcode databaseFile}.
  * @throws {DatabaseError} If not.
  */
-export function requireDatabaseFile(file: string, access: Access): void {
+function requireDatabaseFile(file: string, access: Access): void {
   // A server would create an empty database in the middle of a restore.
   const aside = asideOf(file);
   if (!existsSync(file) && existsSync(aside)) {

@@ -1,9 +1,13 @@
-import { type Database, keysetPages } from "../database.ts";
-import { addingPlants } from "./adding.ts";
+import { eq, getTableColumns, sql } from "drizzle-orm";
+import { drizzle } from "drizzle-orm/bun-sqlite";
+
+import { type NewPlant, plantOf, samePlant } from "../../plant/plant.ts";
+import { type AddOutcome, type Database, keysetPages } from "../database.ts";
 import type { Client } from "./bun_driver.ts";
 import { sqliteMetrics } from "./checkpoint.ts";
 import { BUSY_TIMEOUT_MS } from "./opening.ts";
 import { readPage } from "./pages.ts";
+import { plants } from "./schema.ts";
 import { storeOf, type StoreOptions } from "./store.ts";
 import { type SqliteTokens, sqliteTokens } from "./tokens.ts";
 
@@ -47,3 +51,42 @@ export function sqliteDatabase(
     },
   };
 }
+
+const { placeholder } = sql;
+
+/** Prepares adding a plant with Drizzle's statements, within a transaction. */
+export function addingPlants(client: Client): (plant: NewPlant) => AddOutcome {
+  const db = drizzle({ client });
+  const insert = db.insert(plants).values(ROW).onConflictDoNothing();
+  // Drizzle writes the statement, and bun:sqlite runs it: filling Drizzle's placeholders costs more
+  // than the insert.
+  const insertOne = client.prepare<void, (bigint | string | null)[]>(insert.toSQL().sql);
+  const select = db
+    .select()
+    .from(plants)
+    .where(eq(plants.id, placeholder("id")))
+    .prepare();
+
+  return (plant) => {
+    const { changes } = insertOne.run(...COLUMNS.map((column) => plant[column] ?? null));
+    if (changes === 1) return "added";
+
+    const row = select.get({ id: plant.id });
+    if (row === undefined) return "conflict";
+    return samePlant(
+      plantOf(row.id, (field) => row[field]),
+      plant,
+    )
+      ? "present"
+      : "conflict";
+  };
+}
+
+/** The columns, in the order of the statement that inserts a row. */
+const COLUMNS = Object.keys(getTableColumns(plants)) as (keyof NewPlant)[];
+
+/** A placeholder for each column. */
+const ROW = Object.fromEntries(COLUMNS.map((column) => [column, placeholder(column)])) as Record<
+  keyof NewPlant,
+  ReturnType<typeof placeholder>
+>;
