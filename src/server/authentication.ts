@@ -110,9 +110,15 @@ function fetchFailure(cause: unknown, jwksUrl: URL): string {
   if (words !== undefined) return `${words} (${code})`;
 
   const text = reasonOf(cause)
-    .replace(/https?:[^\s"']*/gi, "the URL")
+    .replace(/https?:[^\s"']*/gi, withoutSecrets)
     .replace(/\. For more information.*/s, "");
   return jwksUrl.search === "" ? text : text.replaceAll(jwksUrl.search, "");
+}
+
+/** A URL without its credentials and its query. */
+function withoutSecrets(text: string): string {
+  const url = URL.parse(text);
+  return url === null ? "the URL" : `${url.origin}${url.pathname}`;
 }
 
 /** Words for the codes of Bun's errors. */

@@ -115,9 +115,15 @@ const BROKEN: readonly (readonly [response: string, says: string])[] = [
   ],
 ];
 
+const DISCOVERY = '{"jwks_uri":"https://id.example.org/keys?key=query-secret"}';
+
 test.each<readonly [response: string | undefined, says: string]>([
   ...BROKEN,
   [undefined, "nothing listens there (ECONNREFUSED)"],
+  [
+    `${OK}content-length: ${DISCOVERY.length}\r\n\r\n${DISCOVERY}`,
+    "The JWKS URL answered the discovery document: use its jwks_uri, https://id.example.org/keys",
+  ],
 ])(
   "no query of AUTH_JWKS_URL gets into the log, and the reason is in our words: %j",
   async (response, says) => {
