@@ -8,7 +8,7 @@ const MAX_MS = 5_000;
 const MAX_PAUSE_MS = 1_000;
 
 /** How much of the rest is read at most, in bytes. */
-const MAX_BYTES = 8_000_000;
+const MAX_BYTES = 16_000_000;
 
 /** How many connections may linger at once. The responses of others end at once. */
 const MAX_LINGERING = 256;
