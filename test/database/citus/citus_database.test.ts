@@ -178,7 +178,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
     ]);
   });
 
-  test("right after a move, a plant is found at once without its synchronous standby at the old node, and not at all without that of the new one", async () => {
+  test("right after a move, a plant that is found waits for the synchronous standby of the new node", async () => {
     await cluster.removeRows();
     await using opened = await open();
     const fern = { id: 1n, name: "Fern" };
