@@ -284,7 +284,7 @@ function jwksFetcher({
     });
     if (status !== 200) {
       await body?.cancel();
-      throw new Error(`The JWKS URL answered ${status}`);
+      throw new Error(`The JWKS URL returned ${status}`);
     }
 
     const chunks: Uint8Array<ArrayBuffer>[] = [];
@@ -312,7 +312,7 @@ function parseJwks(bytes: ArrayBuffer): JSONWebKeySet {
   try {
     set = JSON.parse(UTF8.decode(bytes));
   } catch {
-    throw new Error("The JWKS URL did not answer JSON");
+    throw new Error("The JWKS URL did not return JSON");
   }
 
   if (!isObject(set) || !Array.isArray(set["keys"])) throw new Error(whyNoJwks(set));
@@ -324,12 +324,12 @@ function parseJwks(bytes: ArrayBuffer): JSONWebKeySet {
 
 function whyNoJwks(answer: unknown): string {
   if (!isObject(answer) || typeof answer["jwks_uri"] !== "string")
-    return "The JWKS URL did not answer a JWK Set";
+    return "The JWKS URL did not return a JWK Set";
 
   // Whoever reads the log pastes this: only a URL, and without what may be a secret.
   const { origin, pathname } = URL.parse(answer["jwks_uri"]) ?? {};
   const jwksUri = origin === undefined ? "" : `, ${origin}${pathname}`;
-  return `The JWKS URL answered the discovery document: use its jwks_uri${jwksUri.slice(0, 300)}`;
+  return `The JWKS URL returned the discovery document: use its jwks_uri${jwksUri.slice(0, 300)}`;
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {

@@ -489,21 +489,21 @@ test.each<[string, CannedResponse, string]>([
         issuer: "https://id.example.com/",
         jwks_uri: "https://id.example.com/keys?key=secret",
       }),
-    "The JWKS URL answered the discovery document: use its jwks_uri, https://id.example.com/keys",
+    "The JWKS URL returned the discovery document: use its jwks_uri, https://id.example.com/keys",
   ],
   [
     "a discovery document without a usable URL",
     () => Response.json({ jwks_uri: "\u001b[31m" }),
-    "The JWKS URL answered the discovery document: use its jwks_uri",
+    "The JWKS URL returned the discovery document: use its jwks_uri",
   ],
-  ["a page", () => new Response("<!doctype html>"), "The JWKS URL did not answer JSON"],
-  ["an object", () => Response.json({}), "The JWKS URL did not answer a JWK Set"],
+  ["a page", () => new Response("<!doctype html>"), "The JWKS URL did not return JSON"],
+  ["an object", () => Response.json({}), "The JWKS URL did not return a JWK Set"],
   [
     "a set of no keys",
     () => Response.json({ keys: [null] }),
     "The JWK Set has no key that is an object",
   ],
-])("if the JWKS URL answers %s, the reason says so", async (_, response, message) => {
+])("if the JWKS URL returns %s, the reason says so", async (_, response, message) => {
   await using idp = await identityProvider();
   idp.provider.responses(response);
   expect(await idp.verdict(signed(idp.key, CLAIMS))).toBe("503: keys unavailable");

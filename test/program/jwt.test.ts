@@ -122,7 +122,7 @@ test.each<readonly [response: string | undefined, says: string]>([
   [undefined, "nothing listens there (ECONNREFUSED)"],
   [
     `${OK}content-length: ${DISCOVERY.length}\r\n\r\n${DISCOVERY}`,
-    "The JWKS URL answered the discovery document: use its jwks_uri, https://id.example.org/keys",
+    "The JWKS URL returned the discovery document: use its jwks_uri, https://id.example.org/keys",
   ],
 ])(
   "no query of AUTH_JWKS_URL gets into the log, and the reason is in our words: %j",
