@@ -33,13 +33,13 @@ import { connect } from "./bun_driver.ts";
 import { keepEndedTokens } from "./ended_tokens.ts";
 import { withDatabaseError } from "./errors.ts";
 import {
-  asideOf,
-  BESIDE,
+  COMPANION_SUFFIXES,
   createPrivateFile,
   databaseFile,
   requireNotRoot,
   requireOwner,
   requireTrustedPlace,
+  restoreDirectory,
   walBytes,
 } from "./files.ts";
 import { requireUnmarked } from "./markers.ts";
@@ -225,7 +225,7 @@ const UNREADABLE =
 
 /** The mode of the database, even in the middle of a restore. */
 function modeOf(file: string): number {
-  const old = [file, join(asideOf(file), basename(file))].find((path) => existsSync(path));
+  const old = [file, join(restoreDirectory(file), basename(file))].find((path) => existsSync(path));
   return old === undefined ? 0o600 : statSync(old).mode;
 }
 
@@ -240,7 +240,7 @@ function modeOf(file: string): number {
  */
 async function replace(file: string, draft: string, source: string) {
   const parent = dirname(file);
-  const aside = asideOf(file);
+  const aside = restoreDirectory(file);
   const kept = `${file}-replaced-${new Date().toISOString().replaceAll(":", "-")}`;
   const moved = `the old files are in "${aside}", and no server starts: run plant-store restore again`;
   let outcome = `Cannot restore "${source}"`;
@@ -251,7 +251,9 @@ async function replace(file: string, draft: string, source: string) {
     if (existsSync(file) && existsSync(join(aside, basename(file))))
       await renameDurably(aside, `${kept}-before`);
 
-    const old = ["", ...BESIDE].map((suffix) => file + suffix).filter((name) => existsSync(name));
+    const old = ["", ...COMPANION_SUFFIXES]
+      .map((suffix) => file + suffix)
+      .filter((name) => existsSync(name));
     if (old.length > 0 && !existsSync(aside)) {
       await mkdir(aside, { mode: 0o700 });
       await fsync(parent);

@@ -95,8 +95,8 @@ function ownUser(): number | undefined {
   return SEES_PROCESS ? process.getuid?.() : undefined;
 }
 
-/** The files beside a database that SQLite and this program use. */
-export const BESIDE = ["-wal", "-journal", "-shm", ...MARKERS];
+/** The suffixes of the files that SQLite and this program keep beside a database. */
+export const COMPANION_SUFFIXES = ["-wal", "-journal", "-shm", ...MARKERS];
 
 /**
  * Requires that the files of a database can be used, before SQLite opens any. Creates the database
@@ -124,7 +124,7 @@ export function requireFiles(file: string, access: Access): void {
  */
 function requireDatabaseFile(file: string, access: Access): void {
   // A server would create an empty database in the middle of a restore.
-  const aside = asideOf(file);
+  const aside = restoreDirectory(file);
   if (!existsSync(file) && existsSync(aside)) {
     throw new DatabaseError(
       `a restore was interrupted, and its old files are in "${basename(aside)}": run plant-store restore again`,
@@ -289,7 +289,7 @@ function requireOwnDirectory(file: string): void {
  * move or delete what can hold plants.
  */
 function requireTrustedFiles(file: string): void {
-  for (const suffix of [...BESIDE, ASIDE]) {
+  for (const suffix of [...COMPANION_SUFFIXES, RESTORE_SUFFIX]) {
     const stats = lstatSync(file + suffix, { throwIfNoEntry: false });
     const fault = stats && faultOf(stats, file, suffix);
     if (fault !== undefined)
@@ -300,8 +300,8 @@ function requireTrustedFiles(file: string): void {
 /** Why what is beside a database cannot be trusted, and what to do; `undefined` if it can. */
 function faultOf(stats: Stats, file: string, suffix: string): string | undefined {
   const moveAway = "find out who put it there, and move it away";
-  if (suffix === ASIDE ? !stats.isDirectory() : !stats.isFile())
-    return `is not a ${suffix === ASIDE ? "directory" : "regular file"}: ${moveAway}`;
+  if (suffix === RESTORE_SUFFIX ? !stats.isDirectory() : !stats.isFile())
+    return `is not a ${suffix === RESTORE_SUFFIX ? "directory" : "regular file"}: ${moveAway}`;
   if (isTrusted(stats.uid, file)) return undefined;
 
   const owner = statSync(file, { throwIfNoEntry: false })?.uid ?? ownUser();
@@ -357,11 +357,11 @@ export function warningsOf(path: string): readonly string[] {
 const HARD_LINKS =
   "The database file has several hard links, and SQLite keeps a WAL for each name: use one name, and remove the others";
 
-const ASIDE = "-replacing";
+const RESTORE_SUFFIX = "-replacing";
 
-/** The directory that a restore moves the old files into, and renames once it is complete. */
-export function asideOf(file: string): string {
-  return file + ASIDE;
+/** The directory that holds the old files during a restore, which renames it at its end. */
+export function restoreDirectory(file: string): string {
+  return file + RESTORE_SUFFIX;
 }
 
 /** Accessible to its owner only. SQLite gives the files beside it the same mode. */

@@ -20,9 +20,9 @@ export interface OpenFiles extends Disposable {
  * Remembers the files of a database, to look after each commit whether they are still the ones that
  * SQLite writes to, and whether nobody could take them away: SQLite itself would go on.
  *
- * @param watchesLock Whether to look for the lock, too, which costs a `pread` for each batch. A
- *   program that runs nobody else's code, as the executable, needs no such look.
  * @param path The database, open and in WAL mode.
+ * @param watchesLock Whether to look for the lock, too, which costs a `pread` for each batch. A
+ *   program that runs only its own code, such as the executable, does not need it.
  * @throws {DatabaseError} If the files cannot be found now, as in the first moments of a shared
  *   folder.
  */
