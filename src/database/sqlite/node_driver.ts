@@ -1,13 +1,22 @@
-import { DatabaseSync, type StatementSync } from "node:sqlite";
+import type * as NodeSqlite from "node:sqlite";
 
 import { type NewPlant, PLANT_FIELDS, plantOf, samePlant } from "../../plant/plant.ts";
 import type { AddOutcome } from "../database.ts";
 import type { Connection } from "./driver.ts";
 
+// By `import`, an older Node would end before it says which versions will do.
+const sqlite = process.getBuiltinModule("node:sqlite") as typeof NodeSqlite | undefined;
+if (sqlite === undefined) {
+  throw new Error(
+    "Cannot use plant-store/sqlite here: there is no node:sqlite; it needs Node 22.13 or newer, Deno or Bun",
+  );
+}
+const { DatabaseSync } = sqlite;
+
 /** A connection of node:sqlite, of Node, Deno and Bun. */
 export interface NodeConnection extends Connection {
   /** Compiles a statement that reads integers exactly. */
-  prepare(sql: string): StatementSync;
+  prepare(sql: string): NodeSqlite.StatementSync;
 }
 
 /** Opens a file by node:sqlite. */
@@ -16,9 +25,9 @@ export function openNode(
   { readonly }: { readonly readonly: boolean },
 ): NodeConnection {
   const database = new DatabaseSync(file, { readOnly: readonly });
-  const statements = new Map<string, StatementSync>();
+  const statements = new Map<string, NodeSqlite.StatementSync>();
 
-  function prepare(sql: string): StatementSync {
+  function prepare(sql: string): NodeSqlite.StatementSync {
     const statement = database.prepare(sql);
     // Otherwise integers past 2^53 are refused or rounded.
     statement.setReadBigInts(true);
