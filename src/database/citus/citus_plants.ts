@@ -13,6 +13,8 @@ import { bigintArray } from "../postgres/schema.ts";
 import { type NodeId, type Shard, type ShardMap, shardOf } from "./shard_map.ts";
 
 const COLUMNS = ["id", ...PLANT_FIELDS] as const;
+/** Any column but the id: Citus allows no change of that one. */
+const [FIELD] = PLANT_FIELDS;
 const TYPES = COLUMNS.map((column) => (column === "id" ? "bigint" : "text"));
 
 /** A statement has at most 65,535 parameters: so many plants fit into one. */
@@ -79,7 +81,8 @@ async function insert(
  * Changes no row, but takes the locks of a write: on the table, and on the shard. A move with
  * `block_writes` holds them.
  */
-const LOCK_SHARD = "UPDATE plants SET name = name WHERE id = $1::bigint AND name IS NULL";
+const LOCK_SHARD = `UPDATE plants SET ${FIELD} = ${FIELD}
+  WHERE id = $1::bigint AND ${FIELD} IS DISTINCT FROM ${FIELD}`;
 
 async function lockShards({ query }: Connection, ids: ByShard): Promise<void> {
   for (const [id] of ids.values()) await query(LOCK_SHARD, [String(id)]);
