@@ -167,6 +167,12 @@ describe.each(Object.entries(DRIVERS))("the store on %s", (driver, open) => {
     },
   );
 
+  test.skipIf(skipsUser)("refuses the file of another user", async () => {
+    using file = await stored();
+    chownSync(file.path, OTHER_USER, OTHER_USER);
+    await expect(open(file.path)).rejects.toThrow(`: it belongs to uid ${OTHER_USER}; run this as`);
+  });
+
   test("obeys the marker of its file, and not that of another inode", async () => {
     using file = await stored();
     const mark = (inode: bigint) =>
