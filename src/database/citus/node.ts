@@ -1,5 +1,6 @@
 import type { NewPlant } from "../../plant/plant.ts";
 import type { StoreOutcome } from "../database.ts";
+import { PostgresFailure } from "../postgres/errors.ts";
 import { failover } from "../postgres/failover.ts";
 import { HeldIds } from "../postgres/held_ids.ts";
 import { Pool, type Work } from "../postgres/pool.ts";
@@ -25,6 +26,8 @@ export interface CitusNodeOptions {
   /** Called if the node cannot be reached: the map may be old. */
   readonly onUnreachable: () => void;
 }
+
+const NOT_A_NODE = "the coordinator no longer names a server for it";
 
 /** The time limit for reading, in milliseconds. */
 const READ_TIMEOUT_MS = 10_000;
@@ -59,6 +62,7 @@ export class CitusNode {
     };
     const connect = async () => {
       try {
+        if (hosts().length === 0) throw new PostgresFailure("NO_SERVER", NOT_A_NODE);
         return await servers.connect({ tables, prepares: false });
       } catch (error) {
         onUnreachable();
