@@ -15,7 +15,7 @@ export {
   SCOPES,
   type Verdict,
 } from "./auth/authenticate.ts";
-export type { Commit } from "./group_commit/batch.ts";
+export type { Commit } from "./group_commit/group_commit.ts";
 export { memoryStore, memoryTokens } from "./database/memory.ts";
 export { staticTokens } from "./auth/static_tokens.ts";
 export type { AddOptions, AddOutcome, PlantStore, StoreOutcome } from "./database/database.ts";

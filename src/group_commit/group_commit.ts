@@ -1,17 +1,9 @@
 import { startDeadline, withDeadline } from "../async/deadline.ts";
 import { MAX_TIMER_MS, requireNumber } from "../async/limits.ts";
 import { onNextTurn } from "../async/timers.ts";
-import type { AddOutcome, PlantStore } from "../database/database.ts";
+import type { AddOutcome, PlantStore, StoreOutcome } from "../database/database.ts";
 import { PlantStoreError } from "../errors.ts";
 import { type NewPlant, textLength } from "../plant/plant.ts";
-import {
-  type Batch,
-  type Commit,
-  commitBatch,
-  type PendingAdd,
-  rejectAll,
-  takeBatch,
-} from "./batch.ts";
 import { expectedAfter, lingerMsAfter, nextStep } from "./next_step.ts";
 
 /** Options of {@linkcode groupCommit}. */
@@ -40,6 +32,13 @@ export interface GroupCommitOptions {
   readonly defer?: ((run: () => void) => void) | undefined;
   /** Called after every commit that succeeded. @default does nothing */
   readonly onCommit?: ((commit: Commit) => void) | undefined;
+}
+
+/** One transaction that was committed. */
+export interface Commit {
+  /** The outcome of each plant that has one, in the order of the batch. */
+  readonly outcomes: readonly AddOutcome[];
+  readonly durationMs: number;
 }
 
 /** Takes one plant at a time, and commits many in one transaction. */
@@ -134,6 +133,20 @@ export function shardedCommit(
 type GivenOptions = {
   readonly [Option in keyof GroupCommitOptions]-?: NonNullable<GroupCommitOptions[Option]>;
 };
+
+/** A plant that has no outcome yet. */
+interface PendingAdd {
+  readonly plant: NewPlant;
+  /** How long its texts are, in UTF-16 code units. */
+  readonly units: number;
+  /** When its caller gives up, on the clock of `performance.now()`. */
+  readonly deadline: number;
+  readonly resolve: (outcome: AddOutcome) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** Plants for one transaction, in the order of their deadlines. */
+type Batch = readonly PendingAdd[];
 
 /**
  * The state of the next batch: it waits for a free connection of the store, and for
@@ -354,4 +367,112 @@ class Batcher implements GroupCommit {
     rejectAll(withdrawn, "storage did not take the plant in time; it is not stored, send it again");
     this.#release(withdrawn);
   }
+}
+
+/**
+ * How many UTF-16 code units the texts of a batch may have; a plant alone may have more. A queue of
+ * long texts is committed in several batches, because one transaction could miss the deadline; a
+ * full queue of usual names is one.
+ */
+const BATCH_UNITS = 2 ** 20;
+
+/**
+ * Takes the next batch from the pending plants: all of them, unless their texts are too long for
+ * one.
+ */
+function takeBatch(pending: PendingAdd[]): Batch {
+  let units = 0;
+  const end = pending.findIndex((add) => {
+    const before = units;
+    units += add.units;
+    return before > 0 && units > BATCH_UNITS;
+  });
+  return pending.splice(0, end === -1 ? pending.length : end);
+}
+
+/**
+ * Commits a batch: every add gets its own plant's outcome, or all of them get the store's error. An
+ * add that was rejected before stays rejected.
+ *
+ * @returns The commit; `undefined` if it stored and found no plant.
+ */
+async function commitBatch(
+  batch: Batch,
+  store: Pick<PlantStore, "add">,
+  onCommit: (commit: Commit) => void,
+): Promise<Commit | undefined> {
+  const start = performance.now();
+  const plants = batch.map(({ plant }) => plant);
+
+  try {
+    const outcomes = await store.add(plants, { timeoutMs: timeLeft(batch, start) });
+    checkOutcomes(outcomes, batch.length);
+    const durationMs = performance.now() - start;
+    batch.forEach((add, index) => settle(add, outcomes[index] as StoreOutcome));
+
+    const settled = outcomes.filter((outcome) => outcome !== "unavailable");
+    if (settled.length === 0) return undefined;
+
+    const commit = { outcomes: settled, durationMs };
+    onCommit(commit);
+    return commit;
+  } catch (error) {
+    for (const { reject } of batch) reject(error);
+    return undefined;
+  }
+}
+
+const OUTCOMES: ReadonlySet<unknown> = new Set<StoreOutcome>([
+  "added",
+  "present",
+  "conflict",
+  "unavailable",
+]);
+
+/**
+ * A user's own store may be JavaScript and forget a `return`: then no plant of the batch may be
+ * acknowledged.
+ */
+function checkOutcomes(outcomes: unknown, length: number): void {
+  if (!Array.isArray(outcomes) || outcomes.length !== length) {
+    const given = Array.isArray(outcomes) ? `${outcomes.length} outcomes` : String(outcomes);
+    throw new TypeError(
+      `The store must return an outcome for each of ${length} plants, but returned ${given}`,
+    );
+  }
+
+  for (const outcome of outcomes) {
+    if (!OUTCOMES.has(outcome))
+      throw new TypeError(`The store returned an unknown outcome: ${String(outcome)}`);
+  }
+}
+
+function settle({ resolve, reject }: PendingAdd, outcome: StoreOutcome): void {
+  if (outcome === "unavailable") {
+    const cause = new Error('the store returned "unavailable" for this plant');
+    reject(new PlantStoreError("storage_unavailable", undefined, { cause }));
+    return;
+  }
+
+  resolve(outcome);
+}
+
+/**
+ * The share of the time until a deadline that the store gets: the rest is for telling the clients
+ * why it failed.
+ */
+const STORE_SHARE = 0.9;
+
+/**
+ * How long the store may take, in whole milliseconds; at least one, because timers can be late. The
+ * last deadline of the batch counts.
+ */
+function timeLeft(batch: Batch, now: number): number {
+  const { deadline = now } = batch.at(-1) ?? {};
+  return Math.max(1, Math.ceil((deadline - now) * STORE_SHARE));
+}
+
+/** Rejects adds that are past their deadline, and says what became of their plants. */
+function rejectAll(adds: Batch, message: string): void {
+  for (const { reject } of adds) reject(new PlantStoreError("storage_unavailable", message));
 }

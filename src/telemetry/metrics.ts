@@ -1,7 +1,7 @@
 import { readFileSync, statSync } from "node:fs";
 
 import type { DatabaseMetric } from "../database/database.ts";
-import type { Commit } from "../group_commit/batch.ts";
+import type { Commit } from "../group_commit/group_commit.ts";
 import type { CompletedRequest } from "../http/observer.ts";
 
 /** The upper bounds of the buckets of durations, in seconds. */

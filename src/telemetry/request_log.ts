@@ -1,5 +1,5 @@
 import type { ErrorCode } from "../errors.ts";
-import type { Commit } from "../group_commit/batch.ts";
+import type { Commit } from "../group_commit/group_commit.ts";
 import type { Observer } from "../http/observer.ts";
 import type { Logging } from "./logging.ts";
 import type { Metrics } from "./metrics.ts";

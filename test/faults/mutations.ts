@@ -24,14 +24,14 @@ export const FREQUENT_CHECKPOINTS = change(
 
 /** Acknowledges a batch before the store has committed it. */
 export const ACKNOWLEDGE_EARLY = change(
-  "group_commit/batch.ts",
+  "group_commit/group_commit.ts",
   "const outcomes = await store.add(",
   'batch.forEach(({ resolve }) => resolve("added"));\n    const outcomes = await store.add(',
 );
 
 /** Gives the first plant of a batch the outcome of the last one. */
 export const SWAP_OUTCOMES = change(
-  "group_commit/batch.ts",
+  "group_commit/group_commit.ts",
   "settle(add, outcomes[index] as StoreOutcome)",
   "settle(add, outcomes.toReversed()[index] as StoreOutcome)",
 );
