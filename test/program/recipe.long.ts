@@ -118,7 +118,7 @@ const TESTS = [
   "test/database/memory.test.ts",
   "test/database/sqlite/sqlite_database.test.ts",
   "test/database/sqlite/integrity.test.ts",
-  "test/database/sqlite/worker_messages.test.ts",
+  "test/database/sqlite/worker_calls.test.ts",
   "test/database/postgres/postgres_database.test.ts",
 ];
 

@@ -10,8 +10,8 @@ import { sqliteMetrics } from "./checkpoint.ts";
 import { withDatabaseError } from "./errors.ts";
 import { warningsOf } from "./files.ts";
 import { corruptionMarker } from "./markers.ts";
-import { deserializeError, workerCalls } from "./worker_calls.ts";
-import { allTokens, encodeBatch } from "./worker_messages.ts";
+import { allTokens } from "./token_pages.ts";
+import { deserializeError, encodeBatch, workerCalls } from "./worker_calls.ts";
 import type { WorkerApi, WriterEvent } from "./writer_worker.ts";
 
 /** The adapter of a SQLite database. Loads what a server does not need only when it is used. */

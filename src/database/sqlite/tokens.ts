@@ -11,7 +11,7 @@ import {
 } from "../../auth/token_store.ts";
 import type { Client } from "./bun_driver.ts";
 import { tokenRevision, tokens } from "./schema.ts";
-import { allTokens, PAGE_TOKENS } from "./worker_messages.ts";
+import { allTokens, PAGE } from "./token_pages.ts";
 
 /** The tokens, in the database of the plants. */
 export interface SqliteTokens extends TokenStore {
@@ -78,20 +78,6 @@ export function sqliteTokens(client: Client, { read, write }: Run): SqliteTokens
     recordUses: (uses) => write(() => recordAll(uses)),
   };
 }
-
-/**
- * A page of tokens as {@linkcode allTokens} reads it. It takes a millisecond or two: all at once
- * would delay plants.
- */
-const PAGE = `
-  SELECT json_group_array(json_array(
-    rowid, name, hex(digest), scopes, created_at, expires_at, revoked_at, last_used_at))
-  FROM (
-    SELECT rowid, * FROM tokens
-    WHERE rowid > ?1 AND (
-      min(ifnull(revoked_at, ?2), ifnull(expires_at, ?2)) >= ?2
-      OR digest IN (SELECT unhex(value) FROM json_each(?3)))
-    ORDER BY rowid LIMIT ${PAGE_TOKENS})`;
 
 /** A use does not change the revision: every server would read all tokens every minute. */
 function useRecorder(client: Client): (use: TokenUse) => void {

@@ -5,13 +5,13 @@ import { connect } from "./bun_driver.ts";
 import { type SqliteDatabase, sqliteDatabase } from "./sqlite_database.ts";
 import type { SqliteTokens } from "./tokens.ts";
 import {
+  decodeBatch,
   emit,
   reportFailure,
   type SerializedError,
   serializeError,
   serveCalls,
 } from "./worker_calls.ts";
-import { decodeBatch } from "./worker_messages.ts";
 
 /**
  * How long a probe, or a call for tokens, waits for the lock of another process, in milliseconds.

@@ -3,7 +3,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import * as fc from "fast-check";
 
 import { openSqliteWorker } from "../../../src/database/sqlite/sqlite_adapter.ts";
-import { decodeBatch, encodeBatch } from "../../../src/database/sqlite/worker_messages.ts";
+import { decodeBatch, encodeBatch } from "../../../src/database/sqlite/worker_calls.ts";
 import { makeTokens } from "../../bench/prefilled.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 import { anyCharacter } from "../../support/unicode.ts";

@@ -1,38 +1,22 @@
 import { parseScopes, type TokenRecord } from "../../auth/token_store.ts";
-import type { NewPlant } from "../../plant/plant.ts";
-
-// Batches, outcomes and pages of tokens are JSON, because Bun copies a string without a structured
-// clone: a clone takes a lone client two microseconds for each plant, and more once it is cold.
-
-/** Writes a batch, whose ids a JSON number could not hold. */
-export function encodeBatch(plants: readonly NewPlant[], timeoutMs: number): string {
-  const written = plants.map((plant) => ({ ...plant, id: String(plant.id) }));
-  return JSON.stringify({ timeoutMs, plants: written });
-}
-
-/** The inverse of {@linkcode encodeBatch}. */
-export function decodeBatch(message: string) {
-  const { timeoutMs, plants } = JSON.parse(message) as {
-    readonly timeoutMs: number;
-    readonly plants: readonly (Omit<NewPlant, "id"> & { readonly id: string })[];
-  };
-  return { timeoutMs, plants: plants.map((plant) => ({ ...plant, id: BigInt(plant.id) })) };
-}
-
-/** A token as SQLite writes it into a page. */
-type TokenRow = [
-  row: number,
-  name: string,
-  digest: string,
-  scopes: string | null,
-  createdAt: number,
-  expiresAt: number | null,
-  revokedAt: number | null,
-  lastUsedAt: number | null,
-];
 
 /** How many tokens a page has. Only the last one has fewer. */
-export const PAGE_TOKENS = 1_000;
+const PAGE_TOKENS = 1_000;
+
+/**
+ * The query of a page: the tokens after row ?1 that had not ended at ?2, and those with a digest of
+ * ?3. Takes a millisecond or two: all at once would delay plants. JSON, because Bun copies a string
+ * to another thread without a structured clone.
+ */
+export const PAGE = `
+  SELECT json_group_array(json_array(
+    rowid, name, hex(digest), scopes, created_at, expires_at, revoked_at, last_used_at))
+  FROM (
+    SELECT rowid, * FROM tokens
+    WHERE rowid > ?1 AND (
+      min(ifnull(revoked_at, ?2), ifnull(expires_at, ?2)) >= ?2
+      OR digest IN (SELECT unhex(value) FROM json_each(?3)))
+    ORDER BY rowid LIMIT ${PAGE_TOKENS})`;
 
 /**
  * Reads all tokens, oldest first, in pages: the Worker takes plants between two of them.
@@ -57,6 +41,18 @@ export async function allTokens(
     (one, other) => +one.createdAt - +other.createdAt || (one.name < other.name ? -1 : 1),
   );
 }
+
+/** A token as SQLite writes it into a page. */
+type TokenRow = [
+  row: number,
+  name: string,
+  digest: string,
+  scopes: string | null,
+  createdAt: number,
+  expiresAt: number | null,
+  revokedAt: number | null,
+  lastUsedAt: number | null,
+];
 
 /** The token of a row, as the port has it. */
 function toRecord([
