@@ -2,7 +2,7 @@ import { withDeadline } from "../../async/deadline.ts";
 import type { ReadOptions } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import type { BackgroundApi } from "./background_worker.ts";
-import { identityOf } from "./files.ts";
+import { identityOf } from "./open_files.ts";
 import { reasonOfCall, workerCalls } from "./worker_calls.ts";
 
 /** Starts the Worker for what takes SQLite long: it copies and checks whole files. */

@@ -400,23 +400,3 @@ export function canWrite(path: string): boolean {
 /** Advice about files without write permission. */
 export const NOT_WRITABLE =
   "SQLite must be able to write to the file and to its directory; run this as the user who runs the server";
-
-/**
- * The identity of the file at this path while it is open: its device and inode, which no other file
- * gets until it is closed. A time is not part of it: a system without `statx` has no time of birth.
- *
- * @returns `undefined` if there is no file, or it cannot be reached.
- */
-export function identityOf(path: string): string | undefined {
-  try {
-    const stats = statSync(path, { bigint: true, throwIfNoEntry: false });
-    return stats && `${stats.dev}:${stats.ino}`;
-  } catch {
-    return undefined;
-  }
-}
-
-/** The second half of {@linkcode identityOf}, for what outlives a boot or a mount. */
-export function inodeOf(path: string): string | undefined {
-  return identityOf(path)?.split(":")[1];
-}

@@ -1,7 +1,8 @@
 import { existsSync, renameSync, rmSync } from "node:fs";
 
 import { DatabaseError } from "../database.ts";
-import { createPrivateFile, databaseFile, inodeOf, readTrusted } from "./files.ts";
+import { createPrivateFile, databaseFile, readTrusted } from "./files.ts";
+import { inodeOf } from "./open_files.ts";
 
 // The two files beside a database that outlive the process which wrote them:
 //

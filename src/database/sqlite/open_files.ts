@@ -1,7 +1,7 @@
-import { closeSync, openSync, readdirSync, readSync } from "node:fs";
+import { closeSync, openSync, readdirSync, readSync, statSync } from "node:fs";
 
 import { DatabaseError } from "../database.ts";
-import { identityOf, SEES_PROCESS, walFile } from "./files.ts";
+import { SEES_PROCESS, walFile } from "./files.ts";
 
 /** Why a commit that is on the disk may not be acknowledged. */
 export interface Loss {
@@ -48,6 +48,26 @@ export function openFiles(path: string, watchesLock: boolean): OpenFiles {
     },
     [Symbol.dispose]: () => lock?.[Symbol.dispose](),
   };
+}
+
+/**
+ * The identity of the file at this path while it is open: its device and inode, which no other file
+ * gets until it is closed. A time is not part of it: a system without `statx` has no time of birth.
+ *
+ * @returns `undefined` if there is no file, or it cannot be reached.
+ */
+export function identityOf(path: string): string | undefined {
+  try {
+    const stats = statSync(path, { bigint: true, throwIfNoEntry: false });
+    return stats && `${stats.dev}:${stats.ino}`;
+  } catch {
+    return undefined;
+  }
+}
+
+/** The second half of {@linkcode identityOf}, for what outlives a boot or a mount. */
+export function inodeOf(path: string): string | undefined {
+  return identityOf(path)?.split(":")[1];
 }
 
 function requireIdentity(path: string): string {

@@ -3,9 +3,10 @@ import { DatabaseError } from "../database.ts";
 import { WAL_FILE_BYTES } from "./checkpoint.ts";
 import { type Connection, firstRow, type OpenFile } from "./driver.ts";
 import { isFailedSync, isLocked, toDatabaseError } from "./errors.ts";
-import { databaseFile, identityOf, isOnePage, requireFiles } from "./files.ts";
+import { databaseFile, isOnePage, requireFiles } from "./files.ts";
 import { clearUnsynced, isUnsynced, markUnsynced, requireUnmarked } from "./markers.ts";
 import { hasOurTables, lastMigration, migrate, NEWEST } from "./migrations.ts";
+import { identityOf } from "./open_files.ts";
 import { checkOnOpening } from "./opening_check.ts";
 import { closeLeavingWal, resetWal } from "./wal.ts";
 
