@@ -60,6 +60,14 @@ const CASES: Cases<Database> = {
     assert.deepEqual(database.unready(), []);
   },
 
+  async "metrics() has a name, a kind and a number for each"(database) {
+    for (const { name, type, value } of database.metrics()) {
+      assert.match(name, /^[a-z][a-z0-9_]*$/);
+      assert.equal(type === "counter", name.endsWith("_total"), name);
+      assert.ok(Number.isFinite(value), name);
+    }
+  },
+
   async "pages() gives every field, each with its own text"(database) {
     const plants = [plantOf(1n, (field) => `the ${field}`)];
     await add(database, plants);
