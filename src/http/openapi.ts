@@ -86,13 +86,13 @@ function withoutForeignKeys(key: string, value: unknown): unknown {
  * Says what the route's own schemas leave out, because Elysia would check it a second time:
  * `parsePlant` checks the texts, and nothing adds fields to a response.
  */
-function completeSchemas({ NewPlant, Plant, Error }: Record<string, OpenAPIV3.SchemaObject>): void {
+function completeSchemas({ NewPlant, ...responses }: Record<string, OpenAPIV3.SchemaObject>): void {
   for (const property of Object.values(NewPlant?.properties ?? {}) as OpenAPIV3.SchemaObject[]) {
     if (property.type === "string") property.pattern = WITHOUT_NUL;
   }
 
   // A client in Go or Java would otherwise refuse the fields of a later version.
-  for (const schema of [Plant, Error]) if (schema) schema.additionalProperties = true;
+  for (const schema of Object.values(responses)) schema.additionalProperties = true;
 }
 
 /** As JavaScript, Python, Go and Rust take it. None of them can say the same of lone surrogates. */
@@ -100,7 +100,7 @@ const WITHOUT_NUL = "^[^\\x00]*$";
 
 /** Fills in what the generator does not know of an operation. */
 function completeOperation(operation: OpenAPIV3.OperationObject, access: Access): void {
-  operation.description ??= OPERATION_DESCRIPTION;
+  operation.description = `${operation.description}\n\n${OPERATION_HELP}`;
   if (access !== "public") operation.security = [{ bearer: [] }];
   if (operation.requestBody !== undefined)
     onlyJson(operation.requestBody as OpenAPIV3.RequestBodyObject, REQUEST_EXAMPLES);
@@ -111,10 +111,8 @@ function completeOperation(operation: OpenAPIV3.OperationObject, access: Access)
   operation.responses["default"] = OTHER_ERROR;
 }
 
-/** The description of the operation, with all causes: even those that belong to no operation. */
-const OPERATION_DESCRIPTION = [
-  "Stores a plant. The client chooses `id`, so a retry is safe: the same plant sent again gets 200, a different one 409.",
-  "",
+/** What follows the description of every operation, with all causes: even those that belong to no operation. */
+const OPERATION_HELP = [
   "To try it, click Authorize and paste a token. The first start prints one; `plant-store token create NAME` creates more.",
   "",
   "<details><summary>Retries and errors</summary>",
@@ -142,9 +140,10 @@ function errorTable(): string {
 /** The generator also lists form data and plain text, which return 415. */
 function onlyJson(
   holder: OpenAPIV3.RequestBodyObject | OpenAPIV3.ResponseObject,
-  examples: Record<string, OpenAPIV3.ExampleObject>,
+  examples: Record<string, OpenAPIV3.ExampleObject> | undefined,
 ): void {
-  holder.content = { "application/json": { ...holder.content?.["application/json"], examples } };
+  const json = holder.content?.["application/json"];
+  holder.content = { "application/json": { ...json, ...(examples && { examples }) } };
 }
 
 /** Fills in the description, the headers and the examples of a response. */
@@ -152,7 +151,7 @@ function completeResponse(status: number, response: OpenAPIV3.ResponseObject): v
   const codes = (Object.keys(ERRORS) as ErrorCode[]).filter((code) => statusOf(code) === status);
   // The first one: Swagger UI's page does not repeat it.
   response.headers = { "X-Request-Id": REQUEST_ID_HEADER, ...headersOf(codes) };
-  if (codes.length === 0) return onlyJson(response, RESPONSE_EXAMPLES);
+  if (codes.length === 0) return onlyJson(response, responseExamples(response));
 
   response.description = codes
     .map((code) => `${ERRORS[code].error}: ${ERRORS[code].situation}`)
@@ -179,6 +178,12 @@ const RESPONSE_EXAMPLES = {
   with_tag: { summary: "A plant with a tag", value: WITH_TAG },
   without_tag: { summary: "A plant without a tag", value: WITHOUT_TAG },
 };
+
+/** Another schema has the examples of its properties. */
+function responseExamples({ content }: OpenAPIV3.ResponseObject) {
+  const schema = content?.["application/json"]?.schema as OpenAPIV3.ReferenceObject | undefined;
+  return schema?.$ref === "#/components/schemas/Plant" ? RESPONSE_EXAMPLES : undefined;
+}
 
 /** Every header that a response to one of these causes may have, with its values by cause. */
 function headersOf(codes: readonly ErrorCode[]): Record<string, OpenAPIV3.HeaderObject> {

@@ -133,6 +133,8 @@ export function plantsApi(plants: Pick<GroupCommit, "add">, maxBodyBytes: number
           operationId: "createPlant",
           tags: ["plants"],
           summary: "Create a plant",
+          description:
+            "Stores a plant. The client chooses `id`, so a retry is safe: the same plant sent again gets 200, a different one 409.",
         },
       },
     );

@@ -4,6 +4,7 @@ import { BaseResolver, createConfig, lintFromString } from "@redocly/openapi-cor
 import type { OpenAPIV3 } from "openapi-types";
 
 import { type ErrorCode, ERRORS, statusOf } from "../../src/errors.ts";
+import { PATHS } from "../../src/http/paths.ts";
 import { isRequired, PLANT_FIELDS } from "../../src/plant/plant.ts";
 import { swaggerUi } from "../../src/server/swagger_ui.ts";
 import { postPlant, testApp } from "../support/app.ts";
@@ -92,7 +93,7 @@ test("the OpenAPI document has the contract's version, a sentence, a licence, an
   });
 });
 
-test("the OpenAPI document describes POST /plants for a bearer token and a NewPlant as application/json, with a table of all errors, and nothing else", () => {
+test("the OpenAPI document describes POST /plants for a bearer token and a NewPlant as application/json, with a table of all errors", () => {
   const schema = { $ref: "#/components/schemas/NewPlant" };
   const rows = CODES.map(
     (code) => `| ${statusOf(code)} | ${ERRORS[code].error} | ${ERRORS[code].situation} |\n`,
@@ -100,23 +101,35 @@ test("the OpenAPI document describes POST /plants for a bearer token and a NewPl
   const table = `\n| status | error | when |\n| --- | --- | --- |\n${rows.join("")}\n`;
 
   expect(served.tags).toEqual([{ name: "plants", description: described }]);
-  expect<unknown>(served.paths).toEqual({
-    "/plants": {
-      post: {
-        operationId: "createPlant",
-        tags: ["plants"],
-        summary: described,
-        description: expect.stringContaining(table),
-        security: [{ bearer: [] }],
-        parameters: [],
-        requestBody: {
-          required: true,
-          content: { "application/json": { schema, examples: expect.anything() } },
-        },
-        responses: expect.anything(),
+  expect<unknown>(served.paths["/plants"]).toEqual({
+    post: {
+      operationId: "createPlant",
+      tags: ["plants"],
+      summary: described,
+      description: expect.stringContaining(table),
+      security: [{ bearer: [] }],
+      parameters: [],
+      requestBody: {
+        required: true,
+        content: { "application/json": { schema, examples: expect.anything() } },
       },
+      responses: expect.anything(),
     },
   });
+});
+
+test("the document has the operations of the table of paths that need a token, but for the metrics, and each says what it does", () => {
+  const listed = Object.entries(PATHS).flatMap(([path, methods]) =>
+    Object.entries(methods)
+      .filter(([, access]) => access !== "public" && access !== "metrics")
+      .map(([method]) => `${method} ${path}`),
+  );
+  const described = Object.entries(served.paths).flatMap(([path, operations]) =>
+    Object.entries(operations as Record<string, OpenAPIV3.OperationObject>)
+      .filter(([, { description }]) => /^\w[^\n]+\.\n\nTo try it/.test(description ?? ""))
+      .map(([method]) => `${method.toUpperCase()} ${path}`),
+  );
+  expect(described).toEqual(listed);
 });
 
 /**

@@ -49,8 +49,8 @@ test("each path of the table has a route, and its methods are those of Allow", a
 });
 
 test("a route that is not in the table does not exist: the app cannot be created with it", () => {
-  expect(() => pathFinder([{ path: "/plants/:id", method: "GET" }])).toThrow(
-    "Cannot create the app: GET /plants/{id} is not in PATHS",
+  expect(() => pathFinder([{ path: "/plants/:id/leaves", method: "GET" }])).toThrow(
+    "Cannot create the app: GET /plants/{id}/leaves is not in PATHS",
   );
   expect(() => pathFinder([{ path: "/plants", method: "DELETE" }])).toThrow(
     "Cannot create the app: DELETE /plants is not in PATHS",

@@ -230,7 +230,7 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
       "/plants/",
       "//plants",
       "/PLANTS",
-      "/plants/1",
+      "/plants/1/2",
       "/plants;x",
       "/plants%2F",
       "/plants%",
