@@ -54,7 +54,7 @@ test("tokenCache() accepts a stored token for its scopes, a static one for all, 
   const { authenticate, size } = await cache(["token-of-an-operator"]);
   expect(authenticate("scraper")).toEqual(accepted("scraper", ["metrics"]));
   expect(authenticate("garden")).toEqual(accepted("garden", ["write"]));
-  expect(authenticate("both")).toEqual(accepted("both"));
+  expect(authenticate("both")).toEqual(accepted("both", ["write", "metrics"]));
   expect(authenticate("token-of-an-operator")).toEqual(accepted("static:1"));
   for (const token of ["another", mintToken().token]) expect(authenticate(token)).toEqual(UNKNOWN);
   expect(authenticate(`${mintToken().token.slice(0, -1)}!`)).toEqual(refused("mistyped"));

@@ -1,5 +1,6 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 
+import { SCOPES } from "../../src/auth/authenticate.ts";
 import { SETTINGS } from "../../src/settings/settings.ts";
 import { post } from "../support/client.ts";
 import { runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -135,7 +136,7 @@ const wrongCalls: [string, string][] = [
   ["export --format xml", "Cannot use --format xml: expected ndjson or csv"],
   [
     "token create x --scope write\u001b[31m",
-    'Cannot use --scope "write\\u{1b}[31m": expected write or metrics',
+    `Cannot use --scope "write\\u{1b}[31m": expected ${SCOPES.join(", ").replace(/, (\w+)$/, " or $1")}`,
   ],
   [
     "token create a\u001b[31mb\u009b\u202e",

@@ -36,7 +36,7 @@ export function requestAtLimit({ token, maxBodyBytes }: OracleOptions): fc.Arbit
 }
 
 const wrongPath = wordOf(
-  "/plant /plantss /plants/ /Plants /plants/1 /__proto__ // //plants //x/plants",
+  "/plant /plantss /plants/ /Plants /plants/1/2 /__proto__ // //plants //x/plants",
 );
 
 /** RFC 6750, section 2.1; RFC 9110, section 11.4. */
