@@ -4,7 +4,7 @@ import { join, relative } from "node:path";
 
 import { staticTokens } from "../../src/auth/static_tokens.ts";
 import type * as PlantStore from "../../src/mod.ts";
-import { bearer, postPlant, TOKEN } from "../support/client.ts";
+import { bearer, post, postPlant, TOKEN } from "../support/client.ts";
 import { blocks, section, table } from "../support/guides.ts";
 import { RUNTIMES_MODULES } from "../support/module_runtimes.ts";
 import { failingTests, mutate, repositoryCopy } from "../support/mutant.ts";
@@ -14,6 +14,7 @@ import {
   LONG_TEST_TIMEOUT_MS,
   ROOT,
   runToEnd,
+  startServer,
 } from "../support/program.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
@@ -209,6 +210,160 @@ test("Another record: the code passes its type check and its tests after the gui
   expect(await failuresIn(copy.path, renamed)).toEqual([]);
   expect(await Bun.file(copy.at("src/http/seeds.ts")).text()).toContain('"/seeds"');
 });
+
+/** What names a step of the guide "Add an operation" that is left out. */
+interface Named {
+  /** In a type error. */
+  readonly error?: string;
+  /** A test, and the file that has it. */
+  readonly test?: { readonly file: string; readonly name: string };
+}
+
+const PATHS_TEST = "test/http/paths.test.ts";
+
+/** The files of the guide, in its order. */
+const OPERATION_STEPS: Readonly<Record<string, Named>> = {
+  "src/database/database.ts": { error: "'get'" },
+  "src/database/contract/database_contract.ts": {
+    test: {
+      file: "test/database/memory.test.ts",
+      name: "the contract of Database checks each of its methods",
+    },
+  },
+  "src/database/memory.ts": { error: "'get'" },
+  "src/database/sqlite/sqlite_database.ts": { error: "'get'" },
+  "src/database/sqlite/writer_worker.ts": { error: '"get"' },
+  "src/database/sqlite/sqlite_adapter.ts": { error: "'get'" },
+  "src/database/postgres/postgres_plants.ts": { error: "'readPlant'" },
+  "src/database/postgres/postgres_database.ts": { error: "'get'" },
+  "src/database/citus/citus_database.ts": { error: "'get'" },
+  "src/auth/authenticate.ts": { error: '"read"' },
+  "src/http/paths.ts": {
+    test: {
+      file: PATHS_TEST,
+      name: "each path of the table has a route, and its methods are those of Allow",
+    },
+  },
+  "src/errors.ts": { error: '"plant_not_found"' },
+  "src/http/plant_reading.ts": { error: "plant_reading" },
+  "src/http/plants.ts": { error: "'ErrorSchema'" },
+  "src/http/app.ts": { error: "'readPlant'" },
+  "src/http/openapi.ts": {
+    test: {
+      file: "test/http/openapi.test.ts",
+      name: "the document has the operations of the table of paths that need a token, but for the metrics, and each says what it does",
+    },
+  },
+  "src/server/service_app.ts": { error: "'readPlant'" },
+  "src/server/service.ts": { error: "'readPlant'" },
+  "src/http/README.md": { test: { file: GUIDES_TEST, name: "the API guide lists every path" } },
+  "test/support/app.ts": {
+    test: {
+      file: PATHS_TEST,
+      name: "GET /plants/{id}, which is for read, says so to a request without credentials",
+    },
+  },
+};
+
+describe("Add an operation", () => {
+  const copy = repositoryCopy();
+  afterAll(() => copy[Symbol.dispose]());
+
+  const NEW_FILE = "src/http/plant_reading.ts";
+  const [newFile = ""] = blocks("Add an operation", "ts");
+  const edits = blocks("Add an operation", "diff").map(editOf);
+
+  beforeAll(async () => {
+    symlinkSync(RUNTIMES_MODULES, copy.at("test/runtimes/node_modules"));
+    for (const file of Object.keys(OPERATION_STEPS)) await take(file);
+  });
+
+  async function take(file: string): Promise<void> {
+    if (file === NEW_FILE) await Bun.write(copy.at(file), newFile);
+    for (const { before, after } of hunksOf(file))
+      mutate(copy.path, { file, from: before, to: after });
+  }
+
+  function undo(file: string): void {
+    if (file === NEW_FILE) rmSync(copy.at(file));
+    for (const { before, after } of hunksOf(file))
+      mutate(copy.path, { file, from: after, to: before });
+  }
+
+  function hunksOf(file: string): readonly Hunk[] {
+    return edits.find((edit) => edit.file === file)?.hunks ?? [];
+  }
+
+  test("the guide has these steps, in their order", () => {
+    const files = edits.map(({ file }) => file);
+    expect(Object.keys(OPERATION_STEPS).filter((file) => file !== NEW_FILE)).toEqual(files);
+  });
+
+  test("the code passes its type check and its tests after all steps", async () => {
+    expect(await typeErrors(copy.path)).toEqual([]);
+    expect(
+      await failuresIn(copy.path, [
+        ...TESTS.filter((path) => path.startsWith("test/database")),
+        "test/http/openapi.test.ts",
+        "test/http/app.test.ts",
+        PATHS_TEST,
+        "test/auth/token_cache.test.ts",
+        "test/commands/token.test.ts",
+        GUIDES_TEST,
+      ]),
+    ).toEqual([]);
+  });
+
+  test("the program reads a plant with every digit of its id, and counts it under the pattern", async () => {
+    using home = emptyDirectory();
+    await using server = await startServer({
+      program: [process.execPath, copy.at("src/main.ts")],
+      cwd: home.path,
+      env: { AUTH_TOKENS: TOKEN },
+    });
+    const stored = '{"id":9223372036854775807,"name":"Fern"}';
+    expect((await post(server.url, stored)).status).toBe(200);
+
+    const get = (path: string) => fetch(`${server.url}${path}`, { headers: bearer() });
+    const found = await get("/plants/9223372036854775807");
+    expect([found.status, await found.text()]).toEqual([200, stored]);
+    for (const id of ["1", "fern", "9223372036854775808"])
+      expect(await (await get(`/plants/${id}`)).json()).toMatchObject({ error: 4042 });
+
+    expect(await (await get("/metrics")).text()).toContain('path="/plants/{id}"');
+  });
+
+  test.each(Object.entries(OPERATION_STEPS))(
+    "without its step in %s, something red names it",
+    async (file, { error, test: named }) => {
+      undo(file);
+      const red =
+        named === undefined
+          ? await typeErrors(copy.path)
+          : await failingTests(copy.path, named.file, RegExp.escape(named.name));
+      await take(file);
+      expect(red).toContainEqual(expect.stringContaining(error ?? named?.name ?? ""));
+    },
+  );
+});
+
+/** One change of a file: a text that occurs once, and what takes its place. */
+interface Hunk {
+  readonly before: string;
+  readonly after: string;
+}
+
+/** The edit of a block in the format of `diff`: a line with the file, and hunks between `@@`. */
+function editOf(block: string): { readonly file: string; readonly hunks: readonly Hunk[] } {
+  const [, path = "", text = ""] = /^--- (\S+)\n(.*)$/s.exec(block) ?? [];
+  const hunks = text.split(/^@@\n/m).map((hunk) => {
+    const lines = hunk.match(/^.*\n/gm) ?? [];
+    const without = (mark: string) =>
+      lines.flatMap((line) => (line.startsWith(mark) ? [] : line.replace(/^[ +-]/, ""))).join("");
+    return { before: without("+"), after: without("-") };
+  });
+  return { file: join("src", path), hunks };
+}
 
 /** The edits beside the file of the recipe: the line that uses it, and what a new cause needs. */
 const LIMIT_STEPS: readonly Step[] = [
