@@ -257,9 +257,9 @@ test.skipIf(skipsDenied)(
     const adding = run(`
       const database = sqliteDatabase(connect(path));
       for (const id of [1n, 2n])
-        console.log(await database.plants.add([{ id, name: "Fern" }], { timeoutMs: 1_000 }));
+        console.log(String(await database.plants.add([{ id, name: "Fern" }], { timeoutMs: 1_000 })));
       database.reportCorruption("a page is gone");`);
-    expect(adding).toBe('[ "added" ]\n[ "added" ]');
+    expect(adding).toBe("added\nadded");
 
     // Changes the ctime, which takes the place of the time of birth then.
     chmodSync(path, 0o640);
