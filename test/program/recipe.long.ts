@@ -307,7 +307,6 @@ describe("Add an operation", () => {
         "test/http/openapi.test.ts",
         "test/http/app.test.ts",
         PATHS_TEST,
-        "test/auth/token_cache.test.ts",
         "test/commands/token.test.ts",
         GUIDES_TEST,
       ]),
