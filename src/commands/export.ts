@@ -1,5 +1,4 @@
-import { withAbort } from "../async/deadline.ts";
-import { eventLoopTurn } from "../async/timers.ts";
+import { eventLoopTurn, withAbort } from "../async/timers.ts";
 import { CommandError } from "../errors.ts";
 import { type NewPlant, PLANT_FIELDS } from "../plant/plant.ts";
 import { parseChoice } from "../settings/parsers.ts";

@@ -1,8 +1,7 @@
 import { createReadStream, readFileSync, readlinkSync, type Stats, statSync } from "node:fs";
 import { Readable } from "node:stream";
 
-import { withAbort, withDeadline } from "../async/deadline.ts";
-import { eventLoopTurn, pause } from "../async/timers.ts";
+import { eventLoopTurn, pause, withAbort, withDeadline } from "../async/timers.ts";
 import { adapterOf } from "../database/adapters.ts";
 import type { PlantStore, StoreOutcome } from "../database/database.ts";
 import { reasonOfRefusal } from "../database/refusals.ts";

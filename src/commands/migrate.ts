@@ -1,4 +1,4 @@
-import { withAbort } from "../async/deadline.ts";
+import { withAbort } from "../async/timers.ts";
 import { CommandError } from "../errors.ts";
 import type { Subcommand } from "./command.ts";
 import { writeOutput } from "./process.ts";

@@ -1,8 +1,7 @@
 import { fstatSync, write } from "node:fs";
 import { promisify } from "node:util";
 
-import { withDeadline } from "../async/deadline.ts";
-import { pause } from "../async/timers.ts";
+import { pause, withDeadline } from "../async/timers.ts";
 import type { LogOutput } from "../telemetry/logging.ts";
 
 /** How many bytes of log lines may wait to be written, before further ones are dropped. */

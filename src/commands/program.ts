@@ -1,6 +1,6 @@
 import { Command, CommanderError, Help, type OutputConfiguration } from "commander";
 
-import { withAbort } from "../async/deadline.ts";
+import { withAbort } from "../async/timers.ts";
 import { version } from "../build/version.ts" with { type: "macro" };
 import { adapterOf } from "../database/adapters.ts";
 import { DatabaseError } from "../database/database.ts";

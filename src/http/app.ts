@@ -1,7 +1,7 @@
 import { Elysia } from "elysia";
 
-import { requireNumber } from "../async/limits.ts";
 import type { Authenticate } from "../auth/authenticate.ts";
+import { requireNumber } from "../errors.ts";
 import type { GroupCommit } from "../group_commit/group_commit.ts";
 import { bearerGuard, type Exchange } from "./bearer_guard.ts";
 import { corsFor } from "./cors.ts";

@@ -1,7 +1,7 @@
 import { bearer } from "@elysiajs/bearer";
 import { Elysia } from "elysia";
 
-import { withDeadline } from "../async/deadline.ts";
+import { withDeadline } from "../async/timers.ts";
 import type { Authenticate, Caller, Verdict } from "../auth/authenticate.ts";
 import { PlantStoreError } from "../errors.ts";
 import type { Access } from "./paths.ts";

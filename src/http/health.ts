@@ -1,8 +1,7 @@
 import { Elysia } from "elysia";
 
-import { withDeadline } from "../async/deadline.ts";
-import { MAX_TIMER_MS, requireNumber } from "../async/limits.ts";
-import { PlantStoreError } from "../errors.ts";
+import { MAX_TIMER_MS, withDeadline } from "../async/timers.ts";
+import { PlantStoreError, requireNumber } from "../errors.ts";
 
 /**
  * The two public paths for supervisors and load balancers: `/livez` returns 200 while the process

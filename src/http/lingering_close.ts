@@ -1,5 +1,4 @@
-import { withDeadline } from "../async/deadline.ts";
-import { eventLoopTurn } from "../async/timers.ts";
+import { eventLoopTurn, withDeadline } from "../async/timers.ts";
 
 /** How long the rest of a body is read at most, in milliseconds. */
 const MAX_MS = 5_000;

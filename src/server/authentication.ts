@@ -1,7 +1,6 @@
 import type { Logger } from "@logtape/logtape";
 
-import { withAbort } from "../async/deadline.ts";
-import { repeat } from "../async/timers.ts";
+import { repeat, withAbort } from "../async/timers.ts";
 import type { Authenticate } from "../auth/authenticate.ts";
 import { jwtAuthenticator } from "../auth/jwt.ts";
 import { type TokenCache, tokenCache } from "../auth/token_cache.ts";

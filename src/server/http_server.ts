@@ -1,5 +1,4 @@
-import { withDeadline } from "../async/deadline.ts";
-import { eventLoopTurn } from "../async/timers.ts";
+import { eventLoopTurn, withDeadline } from "../async/timers.ts";
 import { CommandError, ConfigError, reasonOf } from "../errors.ts";
 import { readSecretFile } from "../settings/secret_files.ts";
 import type { Config } from "../settings/settings.ts";

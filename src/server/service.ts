@@ -2,7 +2,7 @@ import { once } from "node:events";
 
 import type { Logger } from "@logtape/logtape";
 
-import { withAbort, withDeadline } from "../async/deadline.ts";
+import { withAbort, withDeadline } from "../async/timers.ts";
 import { version } from "../build/version.ts" with { type: "macro" };
 import { adapterOf } from "../database/adapters.ts";
 import type { PlantStore } from "../database/database.ts";

@@ -1,4 +1,4 @@
-import { MAX_TIMER_MS } from "../async/limits.ts";
+import { MAX_TIMER_MS } from "../async/timers.ts";
 import { ConfigError } from "../errors.ts";
 
 /** Reads an environment variable: `undefined` if it is unset or blank. */

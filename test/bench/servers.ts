@@ -1,7 +1,7 @@
 import { Database } from "bun:sqlite";
 import { join } from "node:path";
 
-import { withDeadline } from "../../src/async/deadline.ts";
+import { withDeadline } from "../../src/async/timers.ts";
 import { post } from "../support/client.ts";
 import { cpuMicros, memoryOf } from "../support/proc.ts";
 import { emptyDirectory, startServer } from "../support/program.ts";

@@ -1,6 +1,6 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 
-import { withDeadline } from "../../src/async/deadline.ts";
+import { withDeadline } from "../../src/async/timers.ts";
 import { TOKEN } from "../support/client.ts";
 import { makeLedger } from "../support/ledger.ts";
 import { connect, neverReading, newPlants, postBytes, startLoad } from "../support/load.ts";

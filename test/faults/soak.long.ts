@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import { readdirSync } from "node:fs";
 
-import { withDeadline } from "../../src/async/deadline.ts";
+import { withDeadline } from "../../src/async/timers.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { TOKEN } from "../support/client.ts";
 import { AUDIENCE, ISSUER, jwksServer, signed, signingKey } from "../support/jwks.ts";

@@ -3,8 +3,7 @@ import { cpSync, existsSync, mkdirSync, readFileSync } from "node:fs";
 
 import { decodeJwt, decodeProtectedHeader } from "jose";
 
-import { withDeadline } from "../../src/async/deadline.ts";
-import { pause } from "../../src/async/timers.ts";
+import { pause, withDeadline } from "../../src/async/timers.ts";
 import { post } from "../support/client.ts";
 import { skipped } from "../support/missing.ts";
 import { emptyDirectory, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";

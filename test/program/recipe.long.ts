@@ -400,7 +400,7 @@ const LIMIT_STEPS: readonly Step[] = [
   {
     file: "src/server/service.ts",
     insert: {
-      'import { withAbort, withDeadline } from "../async/deadline.ts";\n':
+      'import { withAbort, withDeadline } from "../async/timers.ts";\n':
         'import { limitPerCaller } from "../auth/caller_limit.ts";\n',
     },
   },

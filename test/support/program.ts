@@ -2,7 +2,7 @@ import { existsSync, mkdtempSync, rmSync, statfsSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-import { withDeadline } from "../../src/async/deadline.ts";
+import { withDeadline } from "../../src/async/timers.ts";
 import { executable } from "./executable.ts";
 import { skipped } from "./missing.ts";
 import { scaled } from "./scale.ts";

@@ -1,5 +1,4 @@
-import { withDeadline } from "../../async/deadline.ts";
-import { backoffMs, pause, repeat } from "../../async/timers.ts";
+import { backoffMs, pause, repeat, withDeadline } from "../../async/timers.ts";
 import { PlantStoreError } from "../../errors.ts";
 import type { NewPlant } from "../../plant/plant.ts";
 import type { Access, ServingOptions } from "../adapter.ts";

@@ -1,6 +1,6 @@
 import { createPrivateKey, X509Certificate } from "node:crypto";
 
-import { withDeadline } from "../../async/deadline.ts";
+import { withDeadline } from "../../async/timers.ts";
 import { codeOf, PostgresFailure, toFailure } from "./errors.ts";
 import { describeHost, type PostgresHost, type PostgresUrl } from "./url.ts";
 

@@ -1,5 +1,4 @@
-import { withDeadline } from "../../async/deadline.ts";
-import { backoffMs, pause } from "../../async/timers.ts";
+import { backoffMs, pause, withDeadline } from "../../async/timers.ts";
 import { reasonOf } from "../../errors.ts";
 import { type Connection, type ConnectionOptions, connectTo } from "./connection.ts";
 import { codeOf, PostgresFailure } from "./errors.ts";

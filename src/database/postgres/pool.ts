@@ -1,5 +1,4 @@
-import { startDeadline, withDeadline } from "../../async/deadline.ts";
-import { backoffMs, pause } from "../../async/timers.ts";
+import { backoffMs, pause, startDeadline, withDeadline } from "../../async/timers.ts";
 import type { DatabaseMetric } from "../database.ts";
 import type { Connection } from "./connection.ts";
 import { consequencesOf, PostgresFailure, rejectionOf, unavailable } from "./errors.ts";

@@ -1,4 +1,4 @@
-import { withDeadline } from "../../async/deadline.ts";
+import { withDeadline } from "../../async/timers.ts";
 import type { NewPlant } from "../../plant/plant.ts";
 import type { Access } from "../adapter.ts";
 import { type Database, DatabaseError, keysetPages, type PlantStore } from "../database.ts";

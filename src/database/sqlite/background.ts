@@ -1,4 +1,4 @@
-import { withDeadline } from "../../async/deadline.ts";
+import { withDeadline } from "../../async/timers.ts";
 import type { ReadOptions } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import type { BackgroundApi } from "./background_worker.ts";

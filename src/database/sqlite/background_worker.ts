@@ -2,7 +2,7 @@
 // into the database while the writer's Worker adds plants, checks whole files and copies them.
 import { fdatasyncSync, openSync } from "node:fs";
 
-import { withDeadline } from "../../async/deadline.ts";
+import { withDeadline } from "../../async/timers.ts";
 import type { CheckResult, Progress } from "../adapter.ts";
 import { Client, connect } from "./bun_driver.ts";
 import { numberFrom } from "./driver.ts";

@@ -24,7 +24,7 @@ import {
 import { basename, dirname, join, resolve } from "node:path";
 import { pipeline } from "node:stream/promises";
 
-import { withAbort } from "../../async/deadline.ts";
+import { withAbort } from "../../async/timers.ts";
 import { reasonOf } from "../../errors.ts";
 import type { ReadOptions } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";

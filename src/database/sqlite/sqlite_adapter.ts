@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 
-import { withAbort } from "../../async/deadline.ts";
+import { withAbort } from "../../async/timers.ts";
 import { ConfigError } from "../../errors.ts";
 import type { DatabaseAdapter, ReadOptions, ServingDatabase, ServingOptions } from "../adapter.ts";
 import { type Database, DatabaseError, type PlantStore } from "../database.ts";

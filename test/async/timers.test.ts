@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, jest, spyOn, test } from "bun:test";
 
-import { withAbort, withDeadline } from "../../src/async/deadline.ts";
+import { withAbort, withDeadline } from "../../src/async/timers.ts";
 import { promisesSettled } from "../support/promises_settled.ts";
 
 beforeEach(() => void jest.useFakeTimers());
