@@ -1,3 +1,5 @@
+import { hash } from "node:crypto";
+
 import {
   base64url,
   errors,
@@ -18,7 +20,6 @@ import {
   type Verdict,
 } from "./authenticate.ts";
 import { type FoundKeys, providerKeys, type ProviderKeysOptions } from "./provider_keys.ts";
-import { sha256 } from "./sha256.ts";
 
 const RSA = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"] as const;
 const ELLIPTIC_CURVES = ["ES256", "ES384", "ES512", "EdDSA", "Ed25519"] as const;
@@ -173,7 +174,7 @@ export function jwtAuthenticator(options: JwtOptions): JwtAuthenticator {
     if (parts === 5) return refused("an encrypted JWT, not a signed one");
     if (parts !== 3) return refused("not a signed JWT");
 
-    const digest = sha256(token, "base64");
+    const digest = hash("sha256", token, "base64");
     const known = remembered.get(digest);
     if (known !== undefined) {
       void keys.refreshIfDue();

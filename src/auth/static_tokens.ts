@@ -1,5 +1,6 @@
+import { hash } from "node:crypto";
+
 import { type Accepted, accepted, type Authenticate, refused } from "./authenticate.ts";
-import { sha256 } from "./sha256.ts";
 import { isMistyped, MAX_TOKEN_LENGTH, requireStaticTokens } from "./token_format.ts";
 
 /**
@@ -28,14 +29,14 @@ export function staticTokens(tokens: readonly string[]): Authenticate {
 
   const verdicts = new Map(
     tokens
-      .map((token, index) => [sha256(token, "base64"), staticVerdict(index)] as const)
+      .map((token, index) => [hash("sha256", token, "base64"), staticVerdict(index)] as const)
       // The first of equal tokens counts.
       .toReversed(),
   );
 
   return (token) => {
     if (token.length > MAX_TOKEN_LENGTH) return refused("too long");
-    const verdict = verdicts.get(sha256(token, "base64"));
+    const verdict = verdicts.get(hash("sha256", token, "base64"));
     return verdict ?? refused(isMistyped(token) ? "mistyped" : "unknown");
   };
 }

@@ -1,5 +1,6 @@
+import { hash } from "node:crypto";
+
 import { accepted, refused, type Verdict } from "./authenticate.ts";
-import { sha256 } from "./sha256.ts";
 import { staticVerdict } from "./static_tokens.ts";
 import { digestKey, isMistyped, MAX_TOKEN_LENGTH, requireStaticTokens } from "./token_format.ts";
 import type { NewToken, TokenRecord, TokenStore } from "./token_store.ts";
@@ -45,7 +46,7 @@ export async function tokenCache(
   requireStaticTokens(staticTokens);
 
   /** A static token may be stored as well: if it was ever revoked, it stays refused. */
-  const digests = staticTokens.map((token) => sha256(token));
+  const digests = staticTokens.map((token) => hash("sha256", token, "buffer"));
   const statics = digests
     .map((digest, index) => [digestKey(digest), staticToken(index)] as const)
     // The first of equal tokens counts.
@@ -64,7 +65,7 @@ export async function tokenCache(
     authenticate(token: string): Verdict {
       if (token.length > MAX_TOKEN_LENGTH) return refused("too long");
 
-      const found = known.get(sha256(token, "base64"));
+      const found = known.get(hash("sha256", token, "base64"));
       if (found === undefined) return refused(isMistyped(token) ? "mistyped" : "unknown");
       if (found.isRevoked) return refused(`"${found.name}" is revoked`);
 

@@ -1,4 +1,4 @@
-import { sha256 } from "./sha256.ts";
+import { hash } from "node:crypto";
 
 const PREFIX = "plant_";
 const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -44,7 +44,7 @@ export function mintToken({
 
   const text = PREFIX + characters.slice(0, RANDOM_CHARACTERS);
   const token = text + checksum(text);
-  return { token, digest: sha256(token) };
+  return { token, digest: hash("sha256", token, "buffer") };
 }
 
 /** Whether a token has our prefix, whether or not it is stored. */
@@ -59,7 +59,7 @@ export function isMistyped(token: string): boolean {
 }
 
 function checksum(text: string): string {
-  return spell(sha256(text).subarray(0, CHECK_CHARACTERS));
+  return spell(hash("sha256", text, "buffer").subarray(0, CHECK_CHARACTERS));
 }
 
 function spell(bytes: Uint8Array): string {

@@ -1,7 +1,7 @@
 import { expect, spyOn, test } from "bun:test";
+import { hash } from "node:crypto";
 
 import { accepted, refused, SCOPES } from "../../src/auth/authenticate.ts";
-import { sha256 } from "../../src/auth/sha256.ts";
 import { tokenCache } from "../../src/auth/token_cache.ts";
 import { mintToken } from "../../src/auth/token_format.ts";
 import type { NewToken } from "../../src/auth/token_store.ts";
@@ -17,7 +17,7 @@ const UNKNOWN = refused("unknown");
 function record(name: string, changes: Partial<NewToken> = {}): NewToken {
   return {
     name,
-    digest: sha256(name),
+    digest: hash("sha256", name, "buffer"),
     createdAt: CREATED,
     expiresAt: null,
     scopes: SCOPES,
@@ -161,7 +161,9 @@ test("tokenCache() stores a new token that is accepted at once, and refuses a na
   const cache = await (await tokenFixture()).cache();
   expect(await cache.add(record("greenhouse"))).toBe(true);
   expect(cache.authenticate("greenhouse")).toEqual(accepted("greenhouse"));
-  expect(await cache.add(record("greenhouse", { digest: sha256("other") }))).toBe(false);
+  expect(await cache.add(record("greenhouse", { digest: hash("sha256", "other", "buffer") }))).toBe(
+    false,
+  );
   expect(cache.authenticate("other")).toEqual(UNKNOWN);
 });
 
