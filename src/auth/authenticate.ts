@@ -58,7 +58,7 @@ export interface Refused {
 export type Verdict = Accepted | Refused;
 
 /**
- * The port that validates tokens: who is the bearer of this one, and what may they do now? It
+ * The port that validates tokens: whose token is it, and what does it permit now? It
  * returns a promise only if it has to wait. It throws or rejects only with a `PlantStoreError`
  * `queue_full`, if it cannot tell now: too many tokens wait to be verified, or the keys to verify
  * them are unavailable.

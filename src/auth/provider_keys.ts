@@ -138,7 +138,7 @@ export function providerKeys(options: ProviderKeysOptions) {
     if (!isRefreshed) {
       const fetchForIt = fetching ?? startFetchFor(key);
       if (fetchForIt === undefined && missing.has(key) && !isFailing) return refusalOf(header);
-      // Nobody knows yet whether the provider has it.
+      // It is not known yet whether the provider has it.
       if (fetchForIt === undefined) throw unavailable();
       await waitFor(fetchForIt);
     }

@@ -76,7 +76,7 @@ export function authentication(
   };
 }
 
-/** Why our own tokens do not have one: any other reason is about one that they have. */
+/** The reasons of a refusal by the cache of our own tokens after which the token may be a JWT. */
 const MAY_BE_JWT: ReadonlySet<string> = new Set(["unknown", "too long"]);
 
 /** Logs when the keys of the provider cannot be had, for each reason once, and when they are back. */

@@ -92,6 +92,7 @@ export function createMetrics() {
         labels: { outcome },
         value,
       }));
+
       const ofPlants = [
         metric(
           "plant_store_plants_total",

@@ -14,6 +14,7 @@ import {
   PostgresFailure,
   toDatabaseError,
   unavailable,
+  withDatabaseError,
 } from "../postgres/errors.ts";
 import { failover } from "../postgres/failover.ts";
 import { Pool, poolMetrics } from "../postgres/pool.ts";
@@ -45,8 +46,8 @@ const MAP_MS = 3_000;
 const MAP_TIMEOUT_MS = 10_000;
 /**
  * How long a server is ready without the coordinator, in milliseconds. It stores plants, but does
- * not see that a token is revoked. A restart or a failover of the coordinator takes seconds, and a
- * person who is woken up for it minutes. Whoever steals a token has no longer than this.
+ * not see that a token is revoked. A restart or a failover of the coordinator takes seconds, and
+ * repairing it by hand minutes. A stolen token works no longer than this.
  */
 const COORDINATOR_TIMEOUT_MS = 10 * 60 * 1_000;
 
@@ -65,8 +66,9 @@ export async function openCitus(url: PostgresUrl, options: CitusOptions = {}): P
   const coordinator = stack.use(
     await openPostgres(url, { access, isServing, readUrl, maxInFlight: 1 }),
   );
-  const cluster = stack.adopt(await translated("open", url, () => openMap()), ({ close }) =>
-    close(),
+  const cluster = stack.adopt(
+    await withDatabaseError("open", url.database, () => openMap()),
+    ({ close }) => close(),
   );
 
   const nodes = new Map<NodeId, CitusNode>();
@@ -90,7 +92,7 @@ export async function openCitus(url: PostgresUrl, options: CitusOptions = {}): P
   }
 
   if (isServing) {
-    await translated("open", url, async () => {
+    await withDatabaseError("open", url.database, async () => {
       const timeoutMs = url.connectTimeoutMs * (url.hosts.length + 1);
       const verdicts = await Promise.allSettled(
         nodesWithShards().map((node) => probe(node, timeoutMs)),
@@ -278,17 +280,4 @@ function nodeMetrics({ id, pool, failure }: CitusNode): readonly DatabaseMetric[
 
 function labelled(node: string, metrics: readonly DatabaseMetric[]): readonly DatabaseMetric[] {
   return metrics.map((metric) => ({ ...metric, labels: { node } }));
-}
-
-/** Runs something, and translates what it throws as {@linkcode toDatabaseError} does. */
-async function translated<Result>(
-  action: string,
-  url: PostgresUrl,
-  run: () => Promise<Result>,
-): Promise<Result> {
-  try {
-    return await run();
-  } catch (error) {
-    throw toDatabaseError(action, url.database, error);
-  }
 }

@@ -182,3 +182,16 @@ export function toDatabaseError(action: string, database: string, error: unknown
     cause: error,
   });
 }
+
+/** Runs something, and translates what it throws as {@linkcode toDatabaseError} does. */
+export async function withDatabaseError<Result>(
+  action: string,
+  database: string,
+  run: () => Promise<Result>,
+): Promise<Result> {
+  try {
+    return await run();
+  } catch (error) {
+    throw toDatabaseError(action, database, error);
+  }
+}

@@ -3,7 +3,7 @@ import type { NewPlant } from "../../plant/plant.ts";
 import type { Access } from "../adapter.ts";
 import { type Database, DatabaseError, keysetPages, type PlantStore } from "../database.ts";
 import type { Connection } from "./connection.ts";
-import { PostgresFailure, toDatabaseError } from "./errors.ts";
+import { PostgresFailure, withDatabaseError } from "./errors.ts";
 import { failover } from "./failover.ts";
 import { HeldIds } from "./held_ids.ts";
 import { migrate, MIGRATIONS, pendingMigrations } from "./migrations.ts";
@@ -98,7 +98,7 @@ export async function openPostgres(
       Promise.all(pools.map((pool) => pool.run(({ query }) => query("SELECT 1"), timeoutMs)));
 
     try {
-      await translated("open", url, connect);
+      await withDatabaseError("open", url.database, connect);
     } catch (error) {
       close();
       throw error;
@@ -118,7 +118,8 @@ export async function openPostgres(
     storeOf: () => store,
     unready: () => [],
     tokens: postgresTokens(reading, writing),
-    pages: () => keysetPages((from) => translated("read", url, () => durablePage(from))),
+    pages: () =>
+      keysetPages((from) => withDatabaseError("read", url.database, () => durablePage(from))),
     metrics: () => poolMetrics(pools),
     failed: new Promise(() => {}),
 
@@ -162,7 +163,7 @@ function connected<Result>(
   timeoutMs: number,
   use: (connection: Connection) => Promise<Result>,
 ): Promise<Result> {
-  return translated("open", url, async () => {
+  return withDatabaseError("open", url.database, async () => {
     const connection = await servers.connect();
     return await withDeadline(use(connection), timeoutMs, () => {
       throw new PostgresFailure("DEADLINE");
@@ -177,17 +178,4 @@ async function requireSchema(connection: Connection, access: Access): Promise<vo
     throw new DatabaseError("it has no plant-store tables");
 
   if (access !== "read" && pending.length > 0) await migrate(connection);
-}
-
-/** Runs something, and translates what it throws as {@linkcode toDatabaseError} does. */
-async function translated<Result>(
-  action: string,
-  url: PostgresUrl,
-  run: () => Promise<Result>,
-): Promise<Result> {
-  try {
-    return await run();
-  } catch (error) {
-    throw toDatabaseError(action, url.database, error);
-  }
 }
