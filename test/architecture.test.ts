@@ -261,11 +261,7 @@ test.each(["mod.ts", "database/contract/mod.ts", "database/sqlite/mod.ts"])(
 );
 
 const map = await Bun.file(join(SRC, "README.md")).text();
-/** A recipe makes those behind which it says `(new)`. */
-const named = Array.from(
-  map.matchAll(/`([\w./]+(?:\.ts|\/))`(?! \(new\))/g),
-  ([, path = ""]) => path,
-);
+const named = Array.from(map.matchAll(/`([\w./]+(?:\.ts|\/))`/g), ([, path = ""]) => path);
 
 test("every file and folder that the map of the code names exists", () => {
   expect(named.filter((path) => !existsSync(join(SRC, path)))).toEqual([]);
