@@ -32,7 +32,7 @@ import {
 } from "../support/program.ts";
 import { readError, readPlant } from "../support/responses.ts";
 import { scaled } from "../support/scale.ts";
-import { bundleWorker, MINIFLARE_NODE, skipsWorkerd } from "../support/workerd.ts";
+import { bundleWorker, skipsWorkerd, startWorker } from "../support/workerd.ts";
 import {
   type FramedRequest,
   REFUSED,
@@ -71,9 +71,8 @@ const RUNTIMES: readonly Runtime[] = [
     skips: () => skipsWorkerd("the wire suite on workerd"),
     async prepare(stack) {
       const { path } = stack.use(emptyDirectory());
-      const cwd = join(ROOT, "test/runtimes");
-      const worker = await bundleWorker(join(cwd, "workerd.ts"), path);
-      return () => startServer({ program: [...MINIFLARE_NODE, "serve_workerd.ts", worker], cwd });
+      const worker = await bundleWorker(join(ROOT, "test/runtimes/workerd.ts"), path);
+      return () => startWorker(worker);
     },
   },
   {

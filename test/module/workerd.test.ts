@@ -6,9 +6,9 @@ import { guideProject } from "../support/guide_project.ts";
 import { blocks } from "../support/guides.ts";
 import { connect, postBytes } from "../support/load.ts";
 import { COMPILERS } from "../support/module_runtimes.ts";
-import { ROOT, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { TEST_TIMEOUT_MS } from "../support/program.ts";
 import { readError, readPlant } from "../support/responses.ts";
-import { bundleWorker, MINIFLARE_NODE, skipsWorkerd } from "../support/workerd.ts";
+import { bundleWorker, skipsWorkerd, startWorker } from "../support/workerd.ts";
 
 // The programs of the guide for Cloudflare Workers, with the packed package.
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -97,9 +97,7 @@ describe.skipIf(skipsWorkerd("the programs for Cloudflare Workers"))(
         join(project.path, folder, file),
         join(project.path, "out", folder),
       );
-      const program = [...MINIFLARE_NODE, "serve_workerd.ts", worker];
-      const cwd = join(ROOT, "test/runtimes");
-      return startServer({ program, cwd, env: { TOKEN, D1_TABLE: table.trim() } });
+      return startWorker(worker, { TOKEN, D1_TABLE: table.trim() });
     }
 
     test.each(STORES)("the store in $name holds the contract", async ({ folder }) => {

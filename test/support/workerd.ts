@@ -3,9 +3,10 @@ import { join } from "node:path";
 
 import { missing } from "./missing.ts";
 import { MODULE_RUNTIMES, RUNTIMES_MODULES } from "./module_runtimes.ts";
+import { ROOT, startServer } from "./program.ts";
 
 /** Runs a file with the Node that runs miniflare, which runs workerd. */
-export const MINIFLARE_NODE = MODULE_RUNTIMES.find(({ name }) => name === "Node 26")?.run ?? [];
+const MINIFLARE_NODE = MODULE_RUNTIMES.find(({ name }) => name === "Node 26")?.run ?? [];
 
 /** Whether workerd is missing here: says so for what, or fails in CI. */
 export function skipsWorkerd(what: string): boolean {
@@ -25,4 +26,22 @@ export async function bundleWorker(entry: string, directory: string): Promise<st
     external: ["node:*", "cloudflare:*"],
   });
   return outputs[0]?.path ?? "";
+}
+
+/**
+ * Serves the bundle of a Worker. At the end of the scope it is asked to stop, before it is killed:
+ * workerd, its child, would outlive it.
+ */
+export async function startWorker(bundle: string, env: Record<string, string> = {}) {
+  const cwd = join(ROOT, "test/runtimes");
+  const program = [...MINIFLARE_NODE, "serve_workerd.ts", bundle];
+  const server = await startServer({ program, cwd, env });
+
+  return {
+    ...server,
+    async [Symbol.asyncDispose]() {
+      await server.stop();
+      await server[Symbol.asyncDispose]();
+    },
+  };
 }
