@@ -62,7 +62,9 @@ test.skipIf(skipsProc()).each([
 
     const growth = Math.round((memoryOf(server.child.pid).most - before) / MEGABYTE);
     console.log(`large bodies, ${what}: ${growth} MB more at most`);
-    expect(growth).toBeLessThan(50);
+    // Of each refused body 16 MB are read and discarded. It depends on the garbage collector how much
+    // of that is there at once.
+    expect(growth).toBeLessThan(100);
   },
 );
 
