@@ -125,6 +125,7 @@ const FETCH_FAILURES: readonly (readonly [codes: readonly string[], words: strin
   [["ECONNREFUSED"], "nothing listens there"],
   [["ENOTFOUND", "EAI_AGAIN"], "the name of its host cannot be resolved"],
   [["ECONNRESET"], "it closed the connection before its response was complete"],
+
   [["EPROTO"], "the TLS handshake failed: that port may not speak TLS"],
   [["ERR_PROXY_TUNNEL"], "the proxy refused to connect to it"],
   [["ERR_TLS_CERT_ALTNAME_INVALID"], "its certificate is for another host"],
@@ -139,6 +140,7 @@ const FETCH_FAILURES: readonly (readonly [codes: readonly string[], words: strin
     ],
     "its certificate is not of a trusted CA, or lacks an intermediate one",
   ],
+
   [
     ["ZlibError", "BrotliDecompressionError", "ZstdDecompressionError"],
     "its response cannot be decompressed",

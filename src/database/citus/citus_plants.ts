@@ -162,7 +162,7 @@ interface Forwarded {
 }
 
 /**
- * Verifies that a node could store a plant now: its settings, that nobody has locked the table, and
+ * Verifies that a node could store a plant now: its settings, that the table is not locked, and
  * that a commit reaches the disk and the standby. Changes no row.
  *
  * @param id An id whose plant the node has, or would have.

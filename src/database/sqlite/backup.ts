@@ -232,7 +232,7 @@ function modeOf(file: string): number {
 /**
  * Moves the old files aside, and the draft to their place. Moves the main file first: from then on
  * no server starts. All others follow, because SQLite would take the old WAL for that of the
- * restored file. Then nobody can change the old tokens, and those that were ended are ended in the
+ * restored file. From then on the old tokens cannot change: those that were ended are ended in the
  * draft.
  *
  * @returns The directory with the old files, and what became of the tokens.

@@ -13,7 +13,7 @@ export const NO_CHECKPOINTS: LastCheckpoints = { background: 0, inline: 0, block
  * What to do after a commit. Each kind moves pages from the WAL into the database:
  *
  * - `background`: a PASSIVE checkpoint on a thread and a connection of its own, from 1,000 new pages
- *   on. It blocks nobody. SQLite begins the WAL anew only if a commit finds every page of it in the
+ *   on. It blocks no reader and no writer. SQLite begins the WAL anew only if a commit finds every page of it in the
  *   database. Under load, newer pages keep coming.
  * - `inline`: a PASSIVE checkpoint on the writer's thread, between two batches, from 4,000 pages on
  *   and only for the last 200. Plants wait a moment, and the next commit begins the WAL anew.

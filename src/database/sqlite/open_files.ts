@@ -18,10 +18,10 @@ export interface OpenFiles extends Disposable {
 
 /**
  * Remembers the files of a database, to look after each commit whether they are still the ones that
- * SQLite writes to, and whether nobody could take them away: SQLite itself would go on.
+ * SQLite writes to, and are still locked: SQLite itself would go on without them.
  *
  * @param path The database, open and in WAL mode.
- * @param watchesLock Whether to look for the lock, too, which costs a `pread` for each batch. A
+ * @param watchesLock Whether to look for the lock as well, which costs a `pread` for each batch. A
  *   program that runs only its own code, such as the executable, does not need it.
  * @throws {DatabaseError} If the files cannot be found now, as in the first moments of a shared
  *   folder.
