@@ -1,11 +1,10 @@
 import type { AddOutcome } from "../../src/database/database.ts";
 import type { Client } from "../../src/database/sqlite/bun_driver.ts";
-import { transaction } from "../../src/database/sqlite/driver.ts";
 import { addingPlants } from "../../src/database/sqlite/sqlite_database.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 
 /** Adds batches by a connection alone, without a store around it. */
 export function addPlants(client: Client): (batch: readonly NewPlant[]) => readonly AddOutcome[] {
   const addPlant = addingPlants(client);
-  return (batch) => transaction(client, () => batch.map(addPlant));
+  return client.transaction((batch: readonly NewPlant[]) => batch.map(addPlant)).immediate;
 }

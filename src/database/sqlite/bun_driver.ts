@@ -5,10 +5,6 @@ import { type ConnectOptions, openDatabase } from "./opening.ts";
 
 /** A connection of bun:sqlite: "Database" is our port. Drizzle's statements run on it. */
 export class Client extends Database implements Connection {
-  all(sql: string): unknown[] {
-    return this.query(sql).all();
-  }
-
   openReader(): Client {
     return new Client(this.filename, { readonly: true });
   }

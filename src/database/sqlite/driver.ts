@@ -2,18 +2,33 @@
  * The port of SQLite's drivers, bun:sqlite and node:sqlite: one connection to one file. Disposing
  * of it closes it, with all of its statements. Every call blocks the thread until SQLite responds.
  * What a call throws has SQLite's extended result code (`resultCodeOf`).
+ *
+ * It has the names and the shapes of bun:sqlite, so that nothing stands between that and the store.
  */
 export interface Connection extends Disposable {
   /** The path by which the file was opened, which may be a link. */
   readonly filename: string;
   /** Runs a script. On Deno its errors have no code. */
   exec(sql: string): unknown;
-  /** Runs one statement that returns no rows. */
-  run(sql: string): unknown;
-  /** Runs a query, which is compiled once and closed with the connection. Returns its rows. */
-  all(sql: string): readonly unknown[];
+  /** A statement, which is compiled once and closed with the connection. */
+  query(sql: string): Query;
+  /**
+   * Makes a function that runs in a transaction which may write (`BEGIN IMMEDIATE`). What it did is on
+   * the disk when it returns. If it throws, nothing of that is stored, or all of it if an fsync failed.
+   */
+  transaction<Args extends readonly unknown[], Result>(
+    run: (...args: Args) => Result,
+  ): { readonly immediate: (...args: Args) => Result };
   /** Opens another connection to the file, which only reads. */
   openReader(): Connection;
+}
+
+/** One statement. Each call runs it to its end. */
+export interface Query {
+  /** Its rows as objects. */
+  all(): readonly unknown[];
+  /** Its rows as lists of their columns. */
+  values(): readonly (readonly unknown[])[];
 }
 
 /** Opens a file with one of the drivers; neither creates one that is not there. */
@@ -22,36 +37,12 @@ export type OpenFile<Driver extends Connection> = (
   options: { readonly readonly: boolean },
 ) => Driver;
 
-/** The number in the first column of the first row of a query. */
+/** The first column of the first row of a query. */
+export function valueFrom(connection: Connection, query: string): unknown {
+  return connection.query(query).values()[0]?.[0];
+}
+
+/** The same as a number. */
 export function numberFrom(connection: Connection, query: string): number {
-  return Number(firstRow(connection, query)[0]);
-}
-
-/** The columns of the first row of a query. */
-export function firstRow(connection: Connection, query: string): readonly unknown[] {
-  return Object.values(connection.all(query)[0] ?? {});
-}
-
-/**
- * Runs a function in a transaction that may write. What the function does is on the disk when this
- * returns. If this throws, nothing of it is stored, or all of it if an fsync failed.
- */
-export function transaction<Result>(connection: Connection, run: () => Result): Result {
-  connection.run("BEGIN IMMEDIATE");
-  try {
-    const result = run();
-    connection.run("COMMIT");
-    return result;
-  } catch (error) {
-    rollBack(connection);
-    throw error;
-  }
-}
-
-function rollBack(connection: Connection): void {
-  try {
-    connection.run("ROLLBACK");
-  } catch {
-    // SQLite itself has rolled back, as it does on a full disk.
-  }
+  return Number(valueFrom(connection, query));
 }

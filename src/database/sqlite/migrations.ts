@@ -5,7 +5,7 @@ import tokenLifetimes from "../../../drizzle/sqlite/0001_token_lifetimes.sql" wi
 import tokenScopes from "../../../drizzle/sqlite/0002_token_scopes.sql" with { type: "text" };
 import journal from "../../../drizzle/sqlite/meta/_journal.json" with { type: "json" };
 import { DatabaseError } from "../database.ts";
-import { type Connection, numberFrom, transaction } from "./driver.ts";
+import { type Connection, numberFrom } from "./driver.ts";
 
 /** The migrations of drizzle-kit by journal tag, embedded: the executable has no folder to read. */
 const SQL: Readonly<Record<string, string>> = {
@@ -35,7 +35,7 @@ export const APPLICATION_ID = 0x706c6e74;
  * @throws {DatabaseError} If a newer plant-store made the file.
  */
 export function migrate(connection: Connection): void {
-  transaction(connection, () => {
+  const applyMissing = connection.transaction(() => {
     connection.exec(
       "CREATE TABLE IF NOT EXISTS __drizzle_migrations (id INTEGER PRIMARY KEY, hash text NOT NULL, created_at numeric)",
     );
@@ -50,6 +50,7 @@ export function migrate(connection: Connection): void {
       );
     }
   });
+  applyMissing.immediate();
 }
 
 /**

@@ -2,7 +2,7 @@ import type * as NodeSqlite from "node:sqlite";
 
 import { type NewPlant, PLANT_FIELDS, plantOf, samePlant } from "../../plant/plant.ts";
 import type { AddOutcome } from "../database.ts";
-import type { Connection } from "./driver.ts";
+import type { Connection, Query } from "./driver.ts";
 
 // By `import`, an older Node would end before it says which versions will do.
 const sqlite = process.getBuiltinModule("node:sqlite") as typeof NodeSqlite | undefined;
@@ -25,7 +25,7 @@ export function openNode(
   { readonly }: { readonly readonly: boolean },
 ): NodeConnection {
   const database = new DatabaseSync(file, { readOnly: readonly });
-  const statements = new Map<string, NodeSqlite.StatementSync>();
+  const queries = new Map<string, Query>();
 
   function prepare(sql: string): NodeSqlite.StatementSync {
     const statement = database.prepare(sql);
@@ -34,19 +34,44 @@ export function openNode(
     return statement;
   }
 
-  function all(sql: string): readonly unknown[] {
-    const statement = statements.get(sql) ?? prepare(sql);
-    statements.set(sql, statement);
-    return statement.all();
+  function query(sql: string): Query {
+    const known = queries.get(sql);
+    if (known !== undefined) return known;
+
+    const statement = prepare(sql);
+    const all = () => statement.all();
+    const made = { all, values: () => all().map((row) => Object.values(row as object)) };
+    queries.set(sql, made);
+    return made;
+  }
+
+  function rollBack(): void {
+    try {
+      query("ROLLBACK").all();
+    } catch {
+      // SQLite itself has rolled back, as it does on a full disk.
+    }
   }
 
   return {
     filename: file,
     prepare,
     exec: (sql) => database.exec(sql),
-    // Not by `exec`, whose errors have no code on Deno.
-    run: all,
-    all,
+    query,
+    transaction: (run) => ({
+      // Not by `exec`, whose errors have no code on Deno.
+      immediate(...args) {
+        query("BEGIN IMMEDIATE").all();
+        try {
+          const result = run(...args);
+          query("COMMIT").all();
+          return result;
+        } catch (error) {
+          rollBack();
+          throw error;
+        }
+      },
+    }),
     openReader: () => openNode(file, { readonly: true }),
     [Symbol.dispose]: () => database.close(),
   };

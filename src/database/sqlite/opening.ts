@@ -1,7 +1,7 @@
 import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { WAL_FILE_BYTES } from "./checkpoint.ts";
-import { type Connection, firstRow, type OpenFile } from "./driver.ts";
+import { type Connection, type OpenFile, valueFrom } from "./driver.ts";
 import { isFailedSync, isLocked, toDatabaseError } from "./errors.ts";
 import { databaseFile, isOnePage, requireFiles } from "./files.ts";
 import { clearUnsynced, isUnsynced, markUnsynced, requireUnmarked } from "./markers.ts";
@@ -111,7 +111,7 @@ function setUp(connection: Connection, options: ConnectOptions & OpenedFile): vo
   // Open the WAL by a first read: a backup is a file without one. From then on this connection
   // holds a lock, and a restore needs that lock to move the file. A file that was moved earlier
   // would be written to beside the WAL of the restored one.
-  connection.all("PRAGMA schema_version");
+  connection.query("PRAGMA schema_version").all();
   if (identityOf(connection.filename) !== before)
     throw new DatabaseError("it was replaced while it was opened; try again");
 
@@ -133,8 +133,8 @@ function setPragma(
   value: string | number,
   expected: string | number = value,
 ): void {
-  connection.all(`PRAGMA ${name} = ${value}`);
-  const actual = String(firstRow(connection, `PRAGMA ${name}`)[0]);
+  connection.query(`PRAGMA ${name} = ${value}`).all();
+  const actual = String(valueFrom(connection, `PRAGMA ${name}`));
 
   if (actual !== String(expected))
     throw new DatabaseError(`it refuses ${name} = ${value} (it is ${actual})`);

@@ -1,4 +1,4 @@
-import { type Connection, firstRow, numberFrom } from "./driver.ts";
+import { type Connection, numberFrom, valueFrom } from "./driver.ts";
 import { CorruptError } from "./errors.ts";
 
 /**
@@ -11,10 +11,11 @@ import { CorruptError } from "./errors.ts";
  */
 export function checkOnOpening(connection: Connection): void {
   connection.exec("PRAGMA cell_size_check = ON");
-  const rows = connection.all("SELECT name FROM sqlite_schema WHERE type = 'table'");
-  const tables = new Set((rows as { readonly name: string }[]).map(({ name }) => name));
+  const names = connection.query("SELECT name FROM sqlite_schema WHERE type = 'table'").values();
+  const tables = new Set(names.flat());
 
-  for (const [table, read] of Object.entries(READS)) if (tables.has(table)) connection.all(read);
+  for (const [table, read] of Object.entries(READS))
+    if (tables.has(table)) connection.query(read).all();
 
   const free = numberFrom(connection, "PRAGMA freelist_count");
   const pages = numberFrom(connection, "PRAGMA page_count");
@@ -41,6 +42,6 @@ const READS = {
  * @throws {CorruptError | Error} What it finds.
  */
 export function integrityCheck(connection: Connection, table = ""): void {
-  const [result] = firstRow(connection, `PRAGMA integrity_check${table}`);
+  const result = valueFrom(connection, `PRAGMA integrity_check${table}`);
   if (result !== "ok") throw new CorruptError(String(result).replaceAll("\n", " "));
 }

@@ -2,7 +2,7 @@ import { backoffMs, pause } from "../../async/timers.ts";
 import type { NewPlant } from "../../plant/plant.ts";
 import type { AddOutcome, PlantStore } from "../database.ts";
 import { type LastCheckpoints, nextCheckpoint, NO_CHECKPOINTS } from "./checkpoint.ts";
-import { type Connection, firstRow, numberFrom, transaction } from "./driver.ts";
+import { type Connection, numberFrom } from "./driver.ts";
 import {
   CorruptError,
   corruptionIn,
@@ -255,7 +255,7 @@ export function storeOf(
   }
 
   function checkpoint(): void {
-    const [, inWal, moved] = firstRow(connection, measure);
+    const [[, inWal, moved] = []] = connection.query(measure).values();
     const pages = Number(inWal);
     // Without the other thread this one moves all pages: none are left for a pass.
     const left = background === undefined ? 0 : pages - Number(moved);
@@ -271,10 +271,10 @@ export function storeOf(
     last = { ...last, [next]: pages } satisfies LastCheckpoints;
 
     if (next === "background") passInBackground();
-    else if (next === "inline") connection.all("PRAGMA wal_checkpoint(PASSIVE)");
+    else if (next === "inline") connection.query("PRAGMA wal_checkpoint(PASSIVE)").all();
     else {
       setBusyTimeout(BLOCKING_TIMEOUT_MS);
-      connection.all("PRAGMA wal_checkpoint(RESTART)");
+      connection.query("PRAGMA wal_checkpoint(RESTART)").all();
     }
   }
 
@@ -295,14 +295,15 @@ export function storeOf(
 
   void background?.failed.then(fail);
 
+  const addAll = connection.transaction((plants: readonly NewPlant[]) => plants.map(addPlant));
+
   return {
-    add(plants, { timeoutMs }) {
-      const addAll = () => transaction(connection, () => plants.map(addPlant));
-      return commit(addAll, timeoutMs, plants.length);
-    },
+    add: (plants, { timeoutMs }) =>
+      commit(() => addAll.immediate(plants), timeoutMs, plants.length),
     // Commits a page, as adding a plant does. SQLite leaves this version to applications, and this
     // one has no use for it.
-    probe: () => commit(() => void connection.all("PRAGMA user_version = 0"), lockTimeoutMs),
+    probe: () =>
+      commit(() => void connection.query("PRAGMA user_version = 0").all(), lockTimeoutMs),
     read: (call) => run(call, lockTimeoutMs),
     write: (call) => commit(call, lockTimeoutMs),
     reportCorruption: (finding) => void refuse(new CorruptError(finding)),
@@ -314,7 +315,7 @@ export function storeOf(
       if (end !== undefined) return;
 
       try {
-        run(() => void connection.all("PRAGMA wal_checkpoint(TRUNCATE)"), 0);
+        run(() => void connection.query("PRAGMA wal_checkpoint(TRUNCATE)").all(), 0);
       } catch (error) {
         if (end === undefined) leave(error);
         throw error;

@@ -1,4 +1,4 @@
-import { type Connection, firstRow } from "./driver.ts";
+import type { Connection } from "./driver.ts";
 import { walBytes } from "./files.ts";
 
 /**
@@ -8,12 +8,12 @@ import { walBytes } from "./files.ts";
  * @returns False if another process uses the WAL: then it was not reset.
  */
 export function resetWal(connection: Connection): boolean {
-  const [busy, pages] = firstRow(connection, "PRAGMA wal_checkpoint(RESTART)");
+  const [[busy, pages] = []] = connection.query("PRAGMA wal_checkpoint(RESTART)").values();
   if (Number(busy) !== 0) return false;
 
   // Any commit will do: it replaces the header of the WAL on the disk, and with it the transactions
   // that the WAL still has.
-  if (Number(pages) > 0) connection.all("PRAGMA user_version = 0");
+  if (Number(pages) > 0) connection.query("PRAGMA user_version = 0").all();
   return true;
 }
 
@@ -38,7 +38,7 @@ export function closeLeavingWal(connection: Connection, evenEmpty = false): void
       reader = connection.openReader();
       // The first read takes the shared lock, which a connection to a WAL keeps. A page that is
       // corrupt changes nothing.
-      reader.all("PRAGMA application_id");
+      reader.query("PRAGMA application_id").all();
     }
   } catch {
     // Without a file, or a descriptor for it, SQLite closes as it always does.
