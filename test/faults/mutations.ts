@@ -51,7 +51,7 @@ export const TRUST_CONTENT_LENGTH = [
 
 /** Commits on after a failed fsync, without fail-stop. */
 export const CONTINUE_AFTER_FAILED_FSYNC = change(
-  "database/sqlite/errors.ts",
+  "database/sqlite/failure.ts",
   "return code === CODES.IOERR_FSYNC || code === CODES.IOERR_DIR_FSYNC;",
   "return code < 0;",
 );

@@ -6,10 +6,9 @@ import { withDeadline } from "../../async/timers.ts";
 import type { CheckResult, Progress } from "../adapter.ts";
 import { Client, connect } from "./bun_driver.ts";
 import { numberFrom } from "./driver.ts";
-import { corruptionIn, FailedSyncError } from "./errors.ts";
+import { closeLeavingWal, corruptionIn, FailedSyncError } from "./failure.ts";
 import { checkIntegrity } from "./integrity.ts";
 import { identityOf } from "./open_files.ts";
-import { closeLeavingWal } from "./wal.ts";
 import { emit, serveCalls } from "./worker_calls.ts";
 
 /**

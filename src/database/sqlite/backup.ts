@@ -32,6 +32,7 @@ import { checkFile, startReading } from "./background.ts";
 import { connect } from "./bun_driver.ts";
 import { keepEndedTokens } from "./ended_tokens.ts";
 import { withDatabaseError } from "./errors.ts";
+import { requireUnmarked } from "./failure.ts";
 import {
   COMPANION_SUFFIXES,
   createPrivateFile,
@@ -42,7 +43,6 @@ import {
   restoreDirectory,
   walBytes,
 } from "./files.ts";
-import { requireUnmarked } from "./markers.ts";
 import { reasonOfCall } from "./worker_calls.ts";
 
 /**

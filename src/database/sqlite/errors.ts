@@ -1,60 +1,10 @@
 import { existsSync } from "node:fs";
 import { basename, dirname } from "node:path";
 
-import { isSystemError, PlantStoreError } from "../../errors.ts";
+import { isSystemError } from "../../errors.ts";
 import { DatabaseError } from "../database.ts";
+import { CODES, primaryCodeOf, resultCodeOf } from "./failure.ts";
 import { canWrite, NOT_WRITABLE, walBytes } from "./files.ts";
-
-/**
- * SQLite's result codes (https://www.sqlite.org/rescode.html), which both drivers give. The lowest
- * eight bits of an extended code are its primary one.
- */
-const CODES = {
-  PERM: 3,
-  BUSY: 5,
-  LOCKED: 6,
-  NOMEM: 7,
-  READONLY: 8,
-  IOERR: 10,
-  CORRUPT: 11,
-  FULL: 13,
-  CANTOPEN: 14,
-  NOTADB: 26,
-  READONLY_ROLLBACK: 776,
-  IOERR_FSYNC: 1_034,
-  IOERR_DIR_FSYNC: 1_290,
-  IOERR_SHMMAP: 5_386,
-} as const;
-
-/** The primary codes that are a state of the storage, in words for a client. */
-const UNAVAILABLE: Readonly<Record<number, string>> = {
-  [CODES.PERM]: "storage refuses access",
-  [CODES.BUSY]: "storage is locked by another process",
-  [CODES.LOCKED]: "storage is locked by another process",
-  [CODES.NOMEM]: "storage is out of memory",
-  [CODES.READONLY]: "storage is read-only",
-  [CODES.IOERR]: "storage has failed to read or write",
-  [CODES.CORRUPT]: "storage is corrupt",
-  [CODES.FULL]: "storage is full",
-  [CODES.CANTOPEN]: "storage is gone",
-  [CODES.NOTADB]: "storage is corrupt",
-};
-
-/**
- * Translates an error of SQLite by its code: a state of the storage becomes `storage_unavailable`;
- * anything else, such as wrong SQL, is returned unchanged.
- */
-export function toPlantStoreError(error: unknown): unknown {
-  const reason = UNAVAILABLE[primaryCodeOf(error)];
-  return reason === undefined ? error : unavailable(reason, error);
-}
-
-/** An error for clients, with a cause for the log. */
-export function unavailable(reason: string, cause: unknown): PlantStoreError {
-  return new PlantStoreError("storage_unavailable", `${reason}; send the plant again later`, {
-    cause,
-  });
-}
 
 /**
  * Turns an error of SQLite, of the system or of our own checks into one line for the operator,
@@ -124,62 +74,3 @@ function foreignWal(path: string): string {
 
 const INTERRUPTED =
   "a write to it was interrupted, and only a process that writes can undo that: start a server, or list its tokens";
-
-/**
- * Whether an fsync failed. Then the page cache differs from the disk, and a second fsync would
- * succeed without writing the lost pages.
- */
-export function isFailedSync(error: unknown): boolean {
-  const code = resultCodeOf(error);
-  return code === CODES.IOERR_FSYNC || code === CODES.IOERR_DIR_FSYNC;
-}
-
-/** Whether another process holds the lock, which is not a failure of the storage. */
-export function isLocked(error: unknown): boolean {
-  if (error instanceof PlantStoreError || error instanceof DatabaseError)
-    return isLocked(error.cause);
-  const code = primaryCodeOf(error);
-  return code === CODES.BUSY || code === CODES.LOCKED;
-}
-
-/**
- * What is corrupt, if the error means that the file is.
- *
- * @returns The finding in one line; `undefined` for any other error.
- */
-export function corruptionIn(error: unknown): string | undefined {
-  if (!(error instanceof Error)) return undefined;
-  const code = primaryCodeOf(error);
-  return code === CODES.CORRUPT || code === CODES.NOTADB
-    ? error.message
-    : corruptionIn(error.cause);
-}
-
-/** The primary code, from which an extended one continues. */
-function primaryCodeOf(error: unknown): number {
-  return resultCodeOf(error) & 0xff;
-}
-
-/** SQLite's extended result code, as bun:sqlite or node:sqlite calls it; `NaN` for another error. */
-export function resultCodeOf(error: unknown): number {
-  // An `errno` of the system is another thing.
-  if (!(error instanceof Error) || isSystemError(error)) return Number.NaN;
-  const { errcode, errno } = error as { readonly errcode?: unknown; readonly errno?: unknown };
-  return Number(errcode ?? errno);
-}
-
-/**
- * We found a database to be corrupt, with the code that SQLite has for it. The message is the
- * finding, in one line.
- */
-export class CorruptError extends DatabaseError {
-  readonly errcode = CODES.CORRUPT;
-}
-
-/**
- * An fsync of ours failed, not one of SQLite's, with the code that SQLite has for it. The message
- * is the system's.
- */
-export class FailedSyncError extends DatabaseError {
-  readonly errcode = CODES.IOERR_FSYNC;
-}

@@ -1,6 +1,6 @@
 import { INT64_MAX, INT64_MIN, isRequired, PLANT_FIELDS } from "../../plant/plant.ts";
 import type { Client } from "./bun_driver.ts";
-import { CorruptError, corruptionIn } from "./errors.ts";
+import { CorruptError, corruptionIn } from "./failure.ts";
 import { integrityCheck } from "./opening_check.ts";
 
 /**

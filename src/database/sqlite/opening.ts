@@ -2,13 +2,20 @@ import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { WAL_FILE_BYTES } from "./checkpoint.ts";
 import { type Connection, type OpenFile, valueFrom } from "./driver.ts";
-import { isFailedSync, isLocked, toDatabaseError } from "./errors.ts";
+import { toDatabaseError } from "./errors.ts";
+import {
+  clearUnsynced,
+  closeLeavingWal,
+  isFailedSync,
+  isLocked,
+  isUnsynced,
+  markUnsynced,
+  requireUnmarked,
+} from "./failure.ts";
 import { databaseFile, isOnePage, requireFiles } from "./files.ts";
-import { clearUnsynced, isUnsynced, markUnsynced, requireUnmarked } from "./markers.ts";
 import { hasOurTables, lastMigration, migrate, NEWEST } from "./migrations.ts";
 import { identityOf } from "./open_files.ts";
 import { checkOnOpening } from "./opening_check.ts";
-import { closeLeavingWal, resetWal } from "./wal.ts";
 
 /** How long a command waits for the lock of another process, in milliseconds. */
 export const BUSY_TIMEOUT_MS = 5_000;
@@ -207,4 +214,20 @@ function tryToResetWal(connection: Connection, busyTimeoutMs: number): boolean {
   } finally {
     connection.exec(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
   }
+}
+
+/**
+ * Moves the WAL into the database, so that the next commit begins the WAL anew. Takes longer for a
+ * larger WAL.
+ *
+ * @returns False if another process uses the WAL: then it was not reset.
+ */
+function resetWal(connection: Connection): boolean {
+  const [[busy, pages] = []] = connection.query("PRAGMA wal_checkpoint(RESTART)").values();
+  if (Number(busy) !== 0) return false;
+
+  // Any commit will do: it replaces the header of the WAL on the disk, and with it the transactions
+  // that the WAL still has.
+  if (Number(pages) > 0) connection.query("PRAGMA user_version = 0").all();
+  return true;
 }

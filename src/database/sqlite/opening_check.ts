@@ -1,5 +1,5 @@
 import { type Connection, numberFrom, valueFrom } from "./driver.ts";
-import { CorruptError } from "./errors.ts";
+import { CorruptError } from "./failure.ts";
 
 /**
  * Looks for corruption in a time that does not depend on the number of plants. Reads the pages from

@@ -4,17 +4,18 @@ import type { AddOutcome, PlantStore } from "../database.ts";
 import { type LastCheckpoints, nextCheckpoint, NO_CHECKPOINTS } from "./checkpoint.ts";
 import { type Connection, numberFrom } from "./driver.ts";
 import {
+  closeLeavingWal,
   CorruptError,
   corruptionIn,
+  corruptionMarker,
   isFailedSync,
   isLocked,
+  markUnsynced,
   toPlantStoreError,
   unavailable,
-} from "./errors.ts";
+} from "./failure.ts";
 import { databaseFile } from "./files.ts";
-import { corruptionMarker, markUnsynced } from "./markers.ts";
 import { openFiles } from "./open_files.ts";
-import { closeLeavingWal } from "./wal.ts";
 
 /**
  * A connection that may write, and that may fail once: the one store of SQLite, over either driver.
