@@ -87,7 +87,7 @@ export const ABLATED_PARTS: readonly AblatedPart[] = [
     without: [
       change(
         "database/sqlite/store.ts",
-        "const loss = files.look();",
+        "const loss = lookAtFiles() ?? lock?.look();",
         "const loss = undefined as { reason: string; isFinal: boolean } | undefined;",
       ),
     ],

@@ -15,7 +15,8 @@ import {
   unavailable,
 } from "./failure.ts";
 import { databaseFile } from "./files.ts";
-import { openFiles } from "./open_files.ts";
+import { watchFiles } from "./open_files.ts";
+import { watchLock } from "./shared_lock.ts";
 
 /**
  * A connection that may write, and that may fail once: the one store of SQLite, over either driver.
@@ -107,7 +108,8 @@ export function storeOf(
   const { promise: failed, resolve: resolveFailed } = Promise.withResolvers<Error>();
   const file = databaseFile(connection.filename);
   const marker = corruptionMarker(connection.filename);
-  const files = openFiles(connection.filename, sharesProcess);
+  const lookAtFiles = watchFiles(connection.filename);
+  const lock = sharesProcess ? watchLock(connection.filename) : undefined;
   const frameBytes = numberFrom(connection, "PRAGMA page_size") + FRAME_HEADER_BYTES;
 
   /** Why no call may reach SQLite any more: the failure, or that the store is closed. */
@@ -145,7 +147,7 @@ export function storeOf(
     // On the disk by now, but perhaps in files that nobody opens again. Final, unless the file may
     // come back: then the same plant sent again is `present`.
     // BUG: files that are replaced after this look, and before the client has the response.
-    const loss = files.look();
+    const loss = lookAtFiles() ?? lock?.look();
     if (loss !== undefined) {
       const error = unavailable("storage is gone", new Error(loss.reason));
       if (loss.isFinal) fail(error);
@@ -221,7 +223,7 @@ export function storeOf(
   function leave(reason: unknown): void {
     end = reason;
     clearImmediate(scheduled);
-    files[Symbol.dispose]();
+    lock?.[Symbol.dispose]();
     closeLeavingWal(connection, true);
   }
 
@@ -323,7 +325,7 @@ export function storeOf(
       }
 
       end = unavailable("storage is closed", new Error("the store is closed"));
-      files[Symbol.dispose]();
+      lock?.[Symbol.dispose]();
       // If another process uses the database, that one moves the WAL.
       connection[Symbol.dispose]();
     },

@@ -1,0 +1,90 @@
+import { closeSync, openSync, readdirSync, readSync } from "node:fs";
+
+import { SEES_PROCESS } from "./files.ts";
+import { identityOf, type Loss } from "./open_files.ts";
+
+/** The shared lock of an open database. Disposing of it closes no file of the database. */
+export interface SharedLock extends Disposable {
+  /** Looks for the lock, after a commit. Says if it is lost; sees nothing wrong where it sees nothing. */
+  look(): Loss | undefined;
+}
+
+/**
+ * Watches the shared lock that a connection in WAL mode holds on the database as long as it is
+ * open. `close` of any descriptor of a file drops all locks that the process has on it
+ * (https://www.sqlite.org/howtocorrupt.html, section 2.2). So a program that reads its own database
+ * file, to copy it or to serve it, lets another process take the exclusive lock, move the WAL into
+ * the database and remove it, in the middle of a commit. Only SQLite 3.51 and newer notice that, in
+ * the other process.
+ *
+ * No lock of SQLite's avoids that. Its `unix-excl` locks the same way and keeps all other processes
+ * out, backups too; `unix-dotfile` has no WAL; `unix-none` has no locks. SQLite has none by open
+ * file description (`F_OFD_SETLK`), and node:sqlite loads no other VFS.
+ *
+ * Linux shows the locks that a process has on a file with each of its descriptors
+ * (proc_pid_fdinfo(5)), its own process only, in any container.
+ *
+ * BUG: a program that opens and closes `plants.db-shm`, and not the database, is not noticed. So is
+ * none on Deno and outside of Linux, where this sees nothing.
+ *
+ * @param path The database, open and in WAL mode.
+ */
+export function watchLock(path: string): SharedLock {
+  const identity = identityOf(path) ?? "";
+  const lock = new RegExp(`:${identity.split(":")[1]} ${SHARED_FIRST} `);
+  const bytes = new Uint8Array(4_096);
+  const decoder = new TextDecoder("latin1");
+  let description: number | undefined;
+
+  function isShown(): boolean {
+    if (description === undefined) return false;
+    try {
+      const length = readSync(description, bytes, 0, bytes.length, 0);
+      return lock.test(decoder.decode(bytes.subarray(0, length)));
+    } catch {
+      // The descriptor that it describes was closed.
+      return false;
+    }
+  }
+
+  function close(): void {
+    if (description !== undefined) closeSync(description);
+    description = undefined;
+  }
+
+  function isHeld(): boolean {
+    if (isShown()) return true;
+
+    // Another connection of this process had the descriptor, and was closed.
+    close();
+    description = descriptionOf(identity);
+    return isShown();
+  }
+
+  const canSee = isHeld();
+  return {
+    // SQLite never takes it again.
+    look: () => (!canSee || isHeld() ? undefined : { reason: UNLOCKED, isFinal: true }),
+    [Symbol.dispose]: close,
+  };
+}
+
+/** Opens the description of a descriptor that this process has of a file; not the file itself. */
+function descriptionOf(identity: string): number | undefined {
+  if (!SEES_PROCESS) return undefined;
+
+  try {
+    const isOfFile = (name: string) => identityOf(`/proc/self/fd/${name}`) === identity;
+    const name = readdirSync("/proc/self/fd").find(isOfFile);
+    return name === undefined ? undefined : openSync(`/proc/self/fdinfo/${name}`, "r");
+  } catch {
+    // No Linux, or a system without /proc.
+    return undefined;
+  }
+}
+
+const UNLOCKED =
+  "something else in this program opened and closed the database file, which dropped SQLite's lock on it: another process may have removed the WAL";
+
+/** The first byte of SQLite's shared lock: https://www.sqlite.org/fileformat2.html#the_lock_byte_page */
+const SHARED_FIRST = 0x4000_0002;
