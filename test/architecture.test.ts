@@ -233,7 +233,7 @@ function packagesOf(files: typeof sources): Set<string> {
 
 test("each Worker is built into the executable and into the package, and found from there", () => {
   const workers = sources.flatMap(({ path, text }) =>
-    Array.from(text.matchAll(/new Worker\(new URL\("([^"]*)"/g), ([, url = ""]) =>
+    Array.from(text.matchAll(/new URL\("([^"]*_worker\.js)"/g), ([, url = ""]) =>
       join("src", dirname(path), url),
     ),
   );

@@ -94,7 +94,7 @@ export const ABLATED_PARTS: readonly AblatedPart[] = [
   },
   {
     name: "checkpoints",
-    without: [change("database/sqlite/store.ts", "scheduled ??= setImmediate(lookAtWal);", "")],
+    without: [change("database/sqlite/store.ts", "scheduleLook();", "")],
   },
   {
     name: "response checked by its schema",

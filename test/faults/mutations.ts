@@ -64,7 +64,11 @@ export const CHECKPOINT_INSIDE_SQLITE = [
     'setPragma(connection, "wal_autocheckpoint", 1000);',
   ),
   // The Worker's own fsync of the file would fail, too, and end the server.
-  ...change("database/sqlite/writer_worker.ts", "      background,\n", ""),
+  ...change(
+    "database/sqlite/writer_worker.ts",
+    '      background: { pass: () => call("pass"), close: () => (closed ??= close()), failed },\n',
+    "",
+  ),
 ];
 
 /** Takes what a server before left in the page cache for stored. */
@@ -96,7 +100,7 @@ export const SYNCHRONOUS_COMMIT_OFF = [
 
 /** No bug: the check beside a server begins after an hour. */
 export const LATE_CHECK = change(
-  "database/sqlite/background.ts",
+  "database/sqlite/writer_worker.ts",
   "const CHECK_DELAY_MS = 1_000;",
   "const CHECK_DELAY_MS = 3_600_000;",
 );

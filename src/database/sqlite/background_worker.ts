@@ -6,7 +6,7 @@ import { withDeadline } from "../../async/timers.ts";
 import type { CheckResult, Progress } from "../adapter.ts";
 import { Client, connect } from "./bun_driver.ts";
 import { numberFrom } from "./driver.ts";
-import { closeLeavingWal, corruptionIn, FailedSyncError } from "./failure.ts";
+import { corruptionIn, FailedSyncError } from "./failure.ts";
 import { checkIntegrity } from "./integrity.ts";
 import { identityOf } from "./open_files.ts";
 import { emit, serveCalls } from "./worker_calls.ts";
@@ -65,13 +65,14 @@ const api = {
     return numberFrom(copied, "SELECT count(*) FROM plants");
   },
 
-  /** Ends a check after the step it is in, and closes the connections. */
+  /**
+   * Ends a check after the step it is in, and closes the connections. The writer's is still open: so
+   * this one is not the last, and SQLite makes no checkpoint.
+   */
   async close(): Promise<void> {
     stopped.resolve(true);
     await checking?.catch(() => {});
-    // After a failure of the writer this connection may be the last one, and SQLite would make a
-    // checkpoint.
-    if (opened !== undefined) closeLeavingWal(opened.client);
+    opened?.client.close();
   },
 };
 
@@ -103,7 +104,7 @@ function passOf(client: Client): () => void {
 }
 
 /** The result of a check: a finding in one line, or the size of a sound file. `undefined` if stopped. */
-type Checked =
+export type Checked =
   { readonly finding: string } | (CheckResult & { readonly finding?: undefined }) | undefined;
 
 async function check(path: string, background: boolean): Promise<Checked> {

@@ -28,8 +28,9 @@ import { withAbort } from "../../async/timers.ts";
 import { reasonOf } from "../../errors.ts";
 import type { ReadOptions } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
-import { checkFile, startReading } from "./background.ts";
+import type { BackgroundApi } from "./background_worker.ts";
 import { connect } from "./bun_driver.ts";
+import { checkFile } from "./check.ts";
 import { keepEndedTokens } from "./ended_tokens.ts";
 import { withDatabaseError } from "./errors.ts";
 import { requireUnmarked } from "./failure.ts";
@@ -43,7 +44,7 @@ import {
   restoreDirectory,
   walBytes,
 } from "./files.ts";
-import { reasonOfCall } from "./worker_calls.ts";
+import { reasonOfCall, startWorker } from "./worker_calls.ts";
 
 /**
  * Copies a database, as it is at one moment after the call, into a new file, even while a server
@@ -117,7 +118,7 @@ const PROGRESS_MS = 200;
 async function vacuumInto(path: string, target: string, { stop, onProgress }: ReadOptions) {
   const total = statSync(path).size;
   const copied = () => statSync(target, { throwIfNoEntry: false })?.size ?? 0;
-  const reader = startReading();
+  const reader = startWorker<BackgroundApi>("background");
   const timer = setInterval(() => onProgress({ done: copied(), total }), PROGRESS_MS);
 
   try {

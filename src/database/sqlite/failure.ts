@@ -251,7 +251,7 @@ export function clearUnsynced(file: string): void {
  * @param evenEmpty Whether to leave an empty WAL, too, or one that is no longer at the path. SQLite
  *   would move what is in that one over what other processes have stored since.
  */
-export function closeLeavingWal(connection: Connection, evenEmpty = false): void {
+export function closeLeavingWal(connection: Connection, evenEmpty: boolean): void {
   let reader: Connection | undefined;
 
   try {

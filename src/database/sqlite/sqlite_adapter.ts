@@ -1,17 +1,13 @@
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 
-import { withAbort } from "../../async/timers.ts";
 import { ConfigError } from "../../errors.ts";
-import type { DatabaseAdapter, ReadOptions, ServingDatabase, ServingOptions } from "../adapter.ts";
-import { type Database, DatabaseError, type PlantStore } from "../database.ts";
-import { checkFile } from "./background.ts";
+import type { DatabaseAdapter, ServingDatabase, ServingOptions } from "../adapter.ts";
+import type { Database, PlantStore } from "../database.ts";
 import { sqliteMetrics } from "./checkpoint.ts";
-import { withDatabaseError } from "./errors.ts";
-import { corruptionMarker } from "./failure.ts";
 import { warningsOf } from "./files.ts";
 import { allTokens } from "./token_pages.ts";
-import { deserializeError, encodeBatch, workerCalls } from "./worker_calls.ts";
+import { deserializeError, encodeBatch, startWorker } from "./worker_calls.ts";
 import type { WorkerApi, WriterEvent } from "./writer_worker.ts";
 
 /** The adapter of a SQLite database. Loads what a server does not need only when it is used. */
@@ -33,7 +29,7 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
     // May write: a database of an older version has to be migrated first.
     openForListing: () => openHere(path, "write"),
 
-    check: (options) => checkWithMarker(path, options),
+    check: async (options) => (await import("./check.ts")).checkSqlite(path, options),
     backup: async (target, options) =>
       (await import("./backup.ts")).backupSqlite(path, target, options),
     restore: async (source, options) =>
@@ -66,15 +62,7 @@ export async function openSqliteWorker(
     onWarning("Checkpoint failed", deserializeError(event.error));
   }
 
-  // Inside the executable the URL of every file is in the root, where `--root` of the build puts
-  // the Worker.
-  const worker = workerCalls<WorkerApi>(
-    new Worker(new URL("./writer_worker.js", import.meta.url)),
-    {
-      decode: JSON.parse,
-      onEvent,
-    },
-  );
+  const worker = startWorker<WorkerApi>("writer", { decode: JSON.parse, onEvent });
   const { call, send } = worker;
 
   await call("open", path, walBytes.buffer).catch((error) => {
@@ -119,24 +107,4 @@ async function openHere(path: string, access: "create" | "write"): Promise<Datab
   const { connect } = await import("./bun_driver.ts");
   const { sqliteDatabase } = await import("./sqlite_database.ts");
   return sqliteDatabase(connect(path, { access }));
-}
-
-/**
- * Checks a file, and removes its corruption marker if the file is sound. A file that another
- * process marks during the check counts as corrupt.
- */
-async function checkWithMarker(path: string, { stop, onProgress }: ReadOptions) {
-  const marker = withDatabaseError("open", path, () => corruptionMarker(path));
-  const corrupt = (finding: string) =>
-    `"${path}" is corrupt: ${finding}; save what can be read: plant-store export; then restore a backup`;
-  const before = marker.content();
-
-  // A step of SQLite can take seconds: after a signal the process does not wait for it.
-  const result = await withAbort(checkFile(path, corrupt, onProgress), stop);
-  if (result === undefined) return undefined;
-
-  marker.clear(before);
-  const finding = marker.finding();
-  if (finding !== undefined) throw new DatabaseError(corrupt(finding));
-  return result;
 }

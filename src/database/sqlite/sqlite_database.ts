@@ -26,7 +26,7 @@ export function sqliteDatabase(
   client: Client,
   options: Partial<Omit<StoreOptions, "addPlant">> = {},
 ): SqliteDatabase {
-  const { walBytes = new Float64Array(1), background } = options;
+  const { walBytes = new Float64Array(1) } = options;
   const store = storeOf(client, {
     lockTimeoutMs: BUSY_TIMEOUT_MS,
     ...options,
@@ -44,11 +44,7 @@ export function sqliteDatabase(
     metrics: () => sqliteMetrics(walBytes[0], store.checkpointFailures()),
     failed: store.failed,
     reportCorruption: store.reportCorruption,
-
-    async [Symbol.asyncDispose]() {
-      await background?.close();
-      store.close();
-    },
+    [Symbol.asyncDispose]: store[Symbol.asyncDispose],
   };
 }
 

@@ -25,9 +25,10 @@ import { watchLock } from "./shared_lock.ts";
  * It works, then it has failed or is closed, and never works again. What fails it for good is a
  * failed fsync, because the page cache differs from the disk then; corruption, because nothing may
  * write to a corrupt file; and the loss of its files or of its lock. A failed store closes its
- * connection at once and leaves the file and its WAL as they are.
+ * connections and leaves the file and its WAL as they are. Disposing of a store is to end its other
+ * thread, and to close it.
  */
-export interface Store extends PlantStore {
+export interface Store extends PlantStore, AsyncDisposable {
   /** Runs a statement that only reads. */
   read<Result>(call: () => Result): Result;
   /** Commits a call that writes, in a transaction of its own. */
@@ -112,8 +113,8 @@ export function storeOf(
   const lock = sharesProcess ? watchLock(connection.filename) : undefined;
   const frameBytes = numberFrom(connection, "PRAGMA page_size") + FRAME_HEADER_BYTES;
 
-  /** Why no call may reach SQLite any more: the failure, or that the store is closed. */
-  let end: unknown;
+  /** Why no call may reach SQLite any more. */
+  let end: { readonly failure: unknown } | "closed" | undefined;
   let markerLookAt = 0;
   let busyTimeoutMs: number | undefined;
 
@@ -157,7 +158,7 @@ export function storeOf(
     // ======== FROM HERE A 200 IS TRUE ========
 
     written += plants;
-    scheduled ??= setImmediate(lookAtWal);
+    scheduleLook();
     return result;
   }
 
@@ -168,7 +169,8 @@ export function storeOf(
    * @throws {PlantStoreError} `storage_unavailable` for a state of the storage.
    */
   function run<Result>(call: () => Result, timeoutMs: number): Result {
-    if (end !== undefined) throw end;
+    if (end === "closed") throw unavailable("storage is closed", new Error("the store is closed"));
+    if (end !== undefined) throw end.failure;
 
     try {
       requireStillUnmarked();
@@ -209,26 +211,29 @@ export function storeOf(
     return translated;
   }
 
-  /** Ends all calls, for good. */
+  /**
+   * Ends all calls, for good. The other thread goes first: as long as this connection is open, closing
+   * another one makes no checkpoint.
+   */
   function fail(failure: unknown): void {
     if (end !== undefined) return;
-    leave(failure);
+    end = { failure };
 
-    const tell = () => resolveFailed(failure as Error);
-    if (background === undefined) tell();
-    else void background.close().then(tell, tell);
+    const leave = () => {
+      closeAsItIs();
+      resolveFailed(failure as Error);
+    };
+    if (background === undefined) leave();
+    else void background.close().then(leave, leave);
   }
 
   /** Closes the connection. Nothing moves out of the WAL any more, nor into it. */
-  function leave(reason: unknown): void {
-    end = reason;
-    clearImmediate(scheduled);
+  function closeAsItIs(): void {
     lock?.[Symbol.dispose]();
     closeLeavingWal(connection, true);
   }
 
-  const measure = "PRAGMA wal_checkpoint(NOOP)";
-  let scheduled: NodeJS.Immediate | undefined;
+  let isScheduled = false;
   let last = NO_CHECKPOINTS;
   let isPassing = false;
   let failures = 0;
@@ -242,10 +247,16 @@ export function storeOf(
    * `wal_autocheckpoint` is off: SQLite's own checkpoint hides a failed fsync, and holds up the
    * commit that made it due.
    */
+  function scheduleLook(): void {
+    if (isScheduled) return;
+    isScheduled = true;
+    setImmediate(lookAtWal);
+  }
+
   function lookAtWal(): void {
-    scheduled = undefined;
+    isScheduled = false;
     // SQLite allows one checkpoint at a time.
-    if (isPassing) return;
+    if (isPassing || end !== undefined) return;
     // Without a thread for passes only a full WAL matters, and SQLite before 3.51 has no NOOP: it
     // makes a PASSIVE checkpoint of it.
     if (background === undefined && written < LOOK_PLANTS) return;
@@ -258,7 +269,7 @@ export function storeOf(
   }
 
   function checkpoint(): void {
-    const [[, inWal, moved] = []] = connection.query(measure).values();
+    const [[, inWal, moved] = []] = connection.query("PRAGMA wal_checkpoint(NOOP)").values();
     const pages = Number(inWal);
     // Without the other thread this one moves all pages: none are left for a pass.
     const left = background === undefined ? 0 : pages - Number(moved);
@@ -300,6 +311,25 @@ export function storeOf(
 
   const addAll = connection.transaction((plants: readonly NewPlant[]) => plants.map(addPlant));
 
+  function close(): void {
+    if (end !== undefined) return;
+
+    try {
+      run(() => void connection.query("PRAGMA wal_checkpoint(TRUNCATE)").all(), 0);
+    } catch (error) {
+      if (end === undefined) {
+        end = "closed";
+        closeAsItIs();
+      }
+      throw error;
+    }
+
+    end = "closed";
+    lock?.[Symbol.dispose]();
+    // If another process uses the database, that one moves the WAL.
+    connection[Symbol.dispose]();
+  }
+
   return {
     add: (plants, { timeoutMs }) =>
       commit(() => addAll.immediate(plants), timeoutMs, plants.length),
@@ -313,21 +343,11 @@ export function storeOf(
 
     checkpointFailures: () => failures,
     failed,
+    close,
 
-    close() {
-      if (end !== undefined) return;
-
-      try {
-        run(() => void connection.query("PRAGMA wal_checkpoint(TRUNCATE)").all(), 0);
-      } catch (error) {
-        if (end === undefined) leave(error);
-        throw error;
-      }
-
-      end = unavailable("storage is closed", new Error("the store is closed"));
-      lock?.[Symbol.dispose]();
-      // If another process uses the database, that one moves the WAL.
-      connection[Symbol.dispose]();
+    async [Symbol.asyncDispose]() {
+      await background?.close();
+      close();
     },
   };
 }

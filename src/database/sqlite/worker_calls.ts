@@ -29,11 +29,21 @@ export interface CallOptions {
   readonly onEvent?: ((event: never) => void) | undefined;
 }
 
-/** Makes the calls of a Worker, whose methods {@linkcode serveCalls} serves. */
-export function workerCalls<Api extends Methods<Api>>(
-  worker: Worker,
+/**
+ * The programs of the Workers. Inside the executable the URL of every file is in the root, where
+ * `--root` of the build puts these.
+ */
+const PROGRAMS = {
+  writer: new URL("./writer_worker.js", import.meta.url),
+  background: new URL("./background_worker.js", import.meta.url),
+};
+
+/** Starts a Worker, whose methods {@linkcode serveCalls} serves. */
+export function startWorker<Api extends Methods<Api>>(
+  program: keyof typeof PROGRAMS,
   { decode, onEvent }: CallOptions = {},
 ) {
+  const worker = new Worker(PROGRAMS[program]);
   const inFlight = new Map<number, PromiseWithResolvers<unknown>>();
   const { promise: failed, resolve: fail } = Promise.withResolvers<Error>();
   let crash: Error | undefined;
@@ -95,7 +105,7 @@ function parseText(message: string): [id: number, text: string] {
 }
 
 /**
- * In a Worker, responds to the calls of {@linkcode workerCalls} in the order in which they end.
+ * In a Worker, responds to the calls of {@linkcode startWorker} in the order in which they end.
  *
  * @param api The methods.
  * @param respondTo The method for texts.

@@ -1,22 +1,32 @@
 // The Worker that holds the connection which writes: it may hang in an fsync, and the server's own
 // thread may not.
-import { scheduleCheck, startBackground } from "./background.ts";
+import { withDeadline } from "../../async/timers.ts";
+import type { BackgroundApi, Checked } from "./background_worker.ts";
 import { connect } from "./bun_driver.ts";
+import { identityOf } from "./open_files.ts";
 import { type SqliteDatabase, sqliteDatabase } from "./sqlite_database.ts";
 import type { SqliteTokens } from "./tokens.ts";
 import {
   decodeBatch,
   emit,
+  reasonOfCall,
   reportFailure,
   type SerializedError,
   serializeError,
   serveCalls,
+  startWorker,
 } from "./worker_calls.ts";
 
 /**
  * How long a probe, or a call for tokens, waits for the lock of another process, in milliseconds.
  */
 const SERVER_BUSY_TIMEOUT_MS = 1_000;
+
+/** How long closing the other Worker's connections may take, in milliseconds. */
+const CLOSE_TIMEOUT_MS = 1_000;
+
+/** When the integrity check begins, in milliseconds: a start has the processors to itself. */
+const CHECK_DELAY_MS = 1_000;
 
 /** An event of this Worker, for the log. */
 export type WriterEvent =
@@ -29,6 +39,9 @@ export type WriterEvent =
     };
 
 const tell = (event: WriterEvent) => emit(event);
+const info = (message: string, properties: Record<string, unknown> = {}) =>
+  tell({ type: "info", message, properties });
+const warn = (message: string, reason: string) => tell({ type: "warning", message, reason });
 
 let database: SqliteDatabase;
 
@@ -47,26 +60,31 @@ const api = {
   async open(path: string, walBytes: SharedArrayBuffer): Promise<void> {
     // Starts while this thread connects, and before clients can take the file descriptors that the
     // Worker needs: Bun ends a process that has none for a new one.
-    const background = startBackground();
-    const onWalInUse = () => tell({ type: "warning", message: WAL_IN_USE, reason: WAL_ADVICE });
+    const { call, failed, terminate } = startWorker<BackgroundApi>("background");
+    const onWalInUse = () => warn(WAL_IN_USE, WAL_ADVICE);
     const client = connect(path, { resetsWal: true, onWalInUse });
-    const ready = background.open(path);
+    const ready = call("open", path);
+
+    let closed: Promise<void> | undefined;
+    async function close(): Promise<void> {
+      // After a crash there is nothing to close.
+      await withDeadline(call("close"), CLOSE_TIMEOUT_MS, () => {}).catch(() => {});
+      terminate();
+    }
 
     database = sqliteDatabase(client, {
       lockTimeoutMs: SERVER_BUSY_TIMEOUT_MS,
       walBytes: new Float64Array(walBytes),
-      background,
+      background: { pass: () => call("pass"), close: () => (closed ??= close()), failed },
       onCheckpointFailed: (error) =>
         tell({ type: "checkpoint failed", error: serializeError(error) }),
     });
     await ready;
     void database.failed.then(reportFailure);
 
-    scheduleCheck(background, path, {
-      onInfo: (message, properties) => tell({ type: "info", message, properties }),
-      onWarning: (message, reason) => tell({ type: "warning", message, reason }),
-      onCorrupt: database.reportCorruption,
-    });
+    // It was opened just now. Later there can be another file at the path, or none.
+    const identity = identityOf(path) ?? "";
+    setTimeout(() => checkFile(() => call("check", path, identity)), CHECK_DELAY_MS).unref();
   },
   probe: () => database.plants.probe(),
   close: () => database[Symbol.asyncDispose](),
@@ -87,3 +105,19 @@ serveCalls(api, async (batch) => {
   const { plants, timeoutMs } = decodeBatch(batch);
   return JSON.stringify(await database.plants.add(plants, { timeoutMs }));
 });
+
+/** Lets the other Worker check the whole file for corruption. */
+async function checkFile(check: () => Promise<Checked>): Promise<void> {
+  const begin = performance.now();
+  info("Integrity check started");
+
+  try {
+    const checked = await check();
+    if (checked === undefined) return;
+    if (checked.finding !== undefined) return database.reportCorruption(checked.finding);
+    const durationMs = Math.round(performance.now() - begin);
+    info("Integrity check passed", { ...checked, durationMs });
+  } catch (error) {
+    warn("Integrity check not finished", reasonOfCall(error as Error));
+  }
+}

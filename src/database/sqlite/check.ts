@@ -1,0 +1,50 @@
+import { withAbort } from "../../async/timers.ts";
+import type { ReadOptions } from "../adapter.ts";
+import { DatabaseError } from "../database.ts";
+import type { BackgroundApi } from "./background_worker.ts";
+import { withDatabaseError } from "./errors.ts";
+import { corruptionMarker } from "./failure.ts";
+import { reasonOfCall, startWorker } from "./worker_calls.ts";
+
+/**
+ * Checks a file, and removes its corruption marker if the file is sound. A file that another
+ * process marks during the check counts as corrupt.
+ */
+export async function checkSqlite(path: string, { stop, onProgress }: ReadOptions) {
+  const marker = withDatabaseError("open", path, () => corruptionMarker(path));
+  const corrupt = (finding: string) =>
+    `"${path}" is corrupt: ${finding}; save what can be read: plant-store export; then restore a backup`;
+  const before = marker.content();
+
+  // A step of SQLite can take seconds: after a signal the process does not wait for it.
+  const result = await withAbort(checkFile(path, corrupt, onProgress), stop);
+  if (result === undefined) return undefined;
+
+  marker.clear(before);
+  const finding = marker.finding();
+  if (finding !== undefined) throw new DatabaseError(corrupt(finding));
+  return result;
+}
+
+/**
+ * Checks a database once, in a Worker, even while a server writes to it.
+ *
+ * @param corrupt The message if it is corrupt, made of what was found.
+ * @param onProgress Called after each step.
+ * @throws {DatabaseError} If it is corrupt, or the check itself failed.
+ */
+export async function checkFile(
+  path: string,
+  corrupt: (finding: string) => string,
+  onProgress: ReadOptions["onProgress"],
+) {
+  const { call, terminate } = startWorker<BackgroundApi>("background", { onEvent: onProgress });
+  const checked = await call("check", path)
+    .catch((error: Error) => {
+      throw new DatabaseError(reasonOfCall(error));
+    })
+    .finally(terminate);
+
+  if (checked?.finding !== undefined) throw new DatabaseError(corrupt(checked.finding));
+  return checked;
+}
