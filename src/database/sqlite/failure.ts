@@ -160,6 +160,8 @@ export function corruptionMarker(path: string) {
     /** The corruption that was found, in one line; `undefined` if none is known. Reads the disk. */
     finding(): string | undefined {
       try {
+        // Before every call of the store: there is none, and looking for it costs least.
+        if (!existsSync(file + CORRUPT)) return undefined;
         const marked = JSON.parse(content() ?? "{}") as {
           readonly inode?: string;
           readonly finding?: string;

@@ -82,13 +82,6 @@ export interface CheckpointThread {
 }
 
 /**
- * How long to wait between two looks at the corruption marker, in milliseconds. Another process
- * needs seconds to find corruption; a look before every batch takes a sixth of a lone client's
- * time.
- */
-const MARKER_LOOK_MS = 100;
-
-/**
  * How long the `blocking` checkpoint waits for readers, in milliseconds: a backup in progress holds
  * the WAL, and plants wait.
  */
@@ -115,12 +108,12 @@ export function storeOf(
 
   /** Why no call may reach SQLite any more. */
   let end: { readonly failure: unknown } | "closed" | undefined;
-  let markerLookAt = 0;
   let busyTimeoutMs: number | undefined;
 
   /**
    * Commits. The system calls of a commit, in their order:
    *
+   *     access            no corruption marker
    *     pwrite64 × n      the changed pages, behind the end of the WAL
    *     fdatasync(wal)    because of synchronous=FULL
    *     stat × 2          the look: still the files at the paths
@@ -173,22 +166,15 @@ export function storeOf(
     if (end !== undefined) throw end.failure;
 
     try {
-      requireStillUnmarked();
+      // Another process may have found the file to be corrupt.
+      const finding = marker.finding();
+      if (finding !== undefined) throw new CorruptError(finding);
+
       setBusyTimeout(timeoutMs);
       return call();
     } catch (error) {
       throw refuse(error);
     }
-  }
-
-  /** Another process may have found the file to be corrupt. */
-  function requireStillUnmarked(): void {
-    const now = performance.now();
-    if (now < markerLookAt) return;
-
-    markerLookAt = now + MARKER_LOOK_MS;
-    const finding = marker.finding();
-    if (finding !== undefined) throw new CorruptError(finding);
   }
 
   function setBusyTimeout(timeoutMs: number): void {

@@ -430,10 +430,7 @@ test
     attack(file);
     if (attack === forgeMarker) chownSync(file, OTHER_USER, OTHER_USER);
 
-    // A server looks ten times a second.
-    for (const end = performance.now() + 250; performance.now() < end;) {
-      expect(await database.plants.add([fern], { timeoutMs: 1_000 })).toEqual(["present"]);
-    }
+    expect(await database.plants.add([fern], { timeoutMs: 1_000 })).toEqual(["present"]);
 
     rmSync(file);
   },
