@@ -2,7 +2,6 @@ import { safeParse } from "fast-content-type-parse";
 
 import { pause } from "../async/timers.ts";
 import { PlantStoreError } from "../errors.ts";
-import { waitsInVain } from "./request.ts";
 
 /**
  * Reads the body of a request. Checks the media type first, then the size. Counts the bytes
@@ -70,6 +69,16 @@ function isJsonInUtf8(contentType = ""): boolean {
 }
 
 /**
+ * Whether a client waits for a 100 that does not come (RFC 9110, section 10.1.1), and sends no body:
+ * Bun compares the value with its case.
+ *
+ * @param expect The value of the header.
+ */
+function waitsInVain(expect: string | undefined): boolean {
+  return isBun && expect !== undefined && expect !== "100-continue";
+}
+
+/**
  * The value of a Content-Length, or NaN, which is neither above nor within a limit. Several headers
  * arrive joined by a comma. A recipient may accept equal ones (RFC 9110, section 8.6): this service
  * counts the bytes.
@@ -94,6 +103,17 @@ export function hasUnreadBody({ bodyUsed, headers }: Request, maxBytes: number):
 export function announcesBody({ headers }: Request): boolean {
   return headers.has("transfer-encoding") || (headers.get("content-length") ?? "0") !== "0";
 }
+
+/**
+ * Whether a request announces trailers (RFC 9110, section 6.6.2) that the runtime cannot read. Bun's
+ * own 400 would follow or replace the response, even for a plant that is stored.
+ */
+export function hasUnreadableTrailers({ headers }: Request): boolean {
+  return isBun && headers.has("trailer");
+}
+
+/** Bun's parser lacks two things that those of other runtimes have. */
+const isBun = "Bun" in globalThis;
 
 /** Reads a body of unknown length, and counts its bytes as they arrive. */
 async function readCounted(

@@ -1,5 +1,3 @@
-import { REQUEST_ID } from "./request.ts";
-
 /**
  * Lets pages of other origins call, and read every response, even those of errors (Fetch standard,
  * section 3.2).
@@ -13,7 +11,7 @@ export type Cors = ReturnType<typeof corsFor>;
 const MAX_AGE_S = 7_200;
 
 /** The headers that a page may read, besides the few that it always may. */
-const EXPOSED = `${REQUEST_ID}, retry-after, www-authenticate, allow`;
+const EXPOSED = "x-request-id, retry-after, www-authenticate, allow";
 
 /**
  * Makes the rules for pages of other origins.
@@ -72,7 +70,7 @@ const HEADER_NAMES = /^[\w!#$%&'*+.^`|~, -]{1,1000}$/;
  */
 function allowedHeaders(headers: Headers): string {
   const asked = headers.get("access-control-request-headers") ?? "";
-  return HEADER_NAMES.test(asked) ? asked : `authorization, content-type, ${REQUEST_ID}`;
+  return HEADER_NAMES.test(asked) ? asked : "authorization, content-type, x-request-id";
 }
 
 /** RFC 6454, section 6.2: scheme and host in lower case, no default port, no path. */

@@ -97,3 +97,41 @@ function pathsOf(routes: readonly Route[], table: PathTable): Path[] {
 function regExpOf(pattern: string): RegExp {
   return new RegExp(`^${pattern.replaceAll(".", "\\.").replace(/\{\w+\}/g, "[^/]+")}$`);
 }
+
+/**
+ * Prepares a request for Elysia's router, and returns its path. Replaces the URL of the request in
+ * three cases:
+ *
+ * - It has a query: Elysia would parse it on every path, and no operation has one.
+ * - It has a short host: Elysia would not find the path.
+ * - It is a bare path: Bun gives that if the Host header is empty or missing (HTTP/1.0).
+ *
+ * The URL is replaced in place, because a second request would share the body with the first.
+ * It stays configurable: a Proxy around a request, as in h3 and Next.js, must not report another
+ * value for a property that is fixed (ECMA-262, section 10.5.8).
+ * Nothing here uses the host.
+ */
+export function normalizeUrl(request: Request): string {
+  const { url } = request;
+  const start = url.startsWith("/") ? 0 : url.indexOf("/", AFTER_SCHEME);
+  const query = url.indexOf("?", start);
+  const path = url.slice(start, query === -1 ? undefined : query);
+
+  if (query !== -1 || start < SHORTEST_ORIGIN) {
+    Object.defineProperty(request, "url", { value: `http://localhost${path}`, configurable: true });
+  }
+
+  return path;
+}
+
+/**
+ * Elysia looks for the path from the eleventh character of the URL on: "http://x/" is too short for
+ * it.
+ */
+const SHORTEST_ORIGIN = 11;
+
+/**
+ * Where to look for the slash that begins the path. After "http://", which is one character shorter,
+ * this skips the first character of the host: it is never a slash.
+ */
+const AFTER_SCHEME = "https://".length;

@@ -1,81 +1,10 @@
 import { type ErrorCode, ERRORS, PlantStoreError, statusOf } from "../errors.ts";
 import type { Exchange, Exchanges } from "./bearer_guard.ts";
-import { announcesBody, hasUnreadBody } from "./body.ts";
+import { announcesBody, hasUnreadableTrailers, hasUnreadBody } from "./body.ts";
 import type { Cors } from "./cors.ts";
 import { lingeringClose } from "./lingering_close.ts";
 import type { Observer } from "./observer.ts";
-import type { Path } from "./paths.ts";
-import {
-  hasUnreadableTrailers,
-  hasValidHost,
-  normalizeUrl,
-  REQUEST_ID,
-  requestIdOf,
-} from "./request.ts";
-
-/** How long a client should wait before it tries again, in seconds (RFC 9110, section 10.2.3). */
-const RETRY_AFTER = "1";
-
-/** The headers that a response to a cause has beyond those of every error. */
-export const EXTRA_HEADERS: Partial<Record<ErrorCode, Readonly<Record<string, string>>>> = {
-  // RFC 6750, section 3: no error code if no credentials were sent.
-  missing_credentials: { "WWW-Authenticate": 'Bearer realm="plant-store"' },
-  invalid_credentials: { "WWW-Authenticate": 'Bearer realm="plant-store", error="invalid_token"' },
-  insufficient_scope: {
-    "WWW-Authenticate": 'Bearer realm="plant-store", error="insufficient_scope"',
-  },
-  // The client and the server may not agree on where the request ends (RFC 9112, section 11.2).
-  malformed_request: { Connection: "close" },
-  // The rest of the body is not read, so the connection cannot carry another request.
-  body_too_large: { Connection: "close" },
-  queue_full: { "Retry-After": RETRY_AFTER },
-  storage_unavailable: { "Retry-After": RETRY_AFTER },
-  shutting_down: { "Retry-After": RETRY_AFTER, Connection: "close" },
-};
-
-// Headers are built once: they cost most of a response, which copies them.
-const COMMON = { "content-type": "application/json", "x-content-type-options": "nosniff" };
-const SUCCESS: ResponseInit = { headers: new Headers(COMMON) };
-const FAILURE = Object.fromEntries(
-  (Object.keys(ERRORS) as ErrorCode[]).map((code) => {
-    const headers = new Headers({ ...COMMON, "cache-control": "no-store", ...EXTRA_HEADERS[code] });
-    return [code, { status: statusOf(code), headers }];
-  }),
-) as Record<ErrorCode, { status: number; headers: Headers }>;
-
-/** The response for what a handler returned; `undefined` if that is a response already. */
-export function successResponse(body: unknown): Response | undefined {
-  return body instanceof Response ? undefined : Response.json(body, SUCCESS);
-}
-
-/** The response to a request that failed: the contract's Error, with the headers of its cause. */
-export function errorResponse(error: PlantStoreError): Response {
-  const response = new Response(errorBody(error), FAILURE[error.code]);
-
-  // RFC 6750, section 3.
-  if (error.scope !== undefined) {
-    const challenge = `${response.headers.get("www-authenticate")}, scope="${error.scope}"`;
-    response.headers.set("www-authenticate", challenge);
-  }
-  return response;
-}
-
-function errorBody({ code, message }: PlantStoreError): string {
-  return JSON.stringify({ error: ERRORS[code].error, message });
-}
-
-/** The same to HEAD: with the length of the body, and without the body (RFC 9110, section 9.3.2). */
-function headOf(error: PlantStoreError): Response {
-  const response = new Response(null, errorResponse(error));
-  response.headers.set("content-length", String(new Blob([errorBody(error)]).size));
-  return response;
-}
-
-/** Bun sends no Date to HEAD (RFC 9110, section 6.6.1). Elysia gives a 304 the length of its body, 0. */
-function completeHead({ status, headers }: Response): void {
-  headers.set("date", new Date().toUTCString());
-  if (status === 304) headers.delete("content-length");
-}
+import { normalizeUrl, type Path } from "./paths.ts";
 
 /** Options of {@linkcode respond}. */
 export interface RespondOptions {
@@ -190,6 +119,24 @@ export function respond(
   };
 }
 
+/** A request's own id, if it matches {@linkcode REQUEST_ID_PATTERN}, or a new one. */
+function requestIdOf({ headers }: Request): string {
+  const own = headers.get(REQUEST_ID);
+  return own !== null && REQUEST_ID_PATTERN.test(own) ? own : crypto.randomUUID();
+}
+
+/** The header with the id of a request, in the request and in its response. */
+const REQUEST_ID = "x-request-id";
+
+/** Such as a UUID, a ULID or a trace id. Other characters could forge a line of the log. */
+const REQUEST_ID_PATTERN = /^[\w.:/+=@-]{1,128}$/;
+
+/** Bun sends no Date to HEAD (RFC 9110, section 6.6.1). Elysia gives a 304 the length of its body, 0. */
+function completeHead({ status, headers }: Response): void {
+  headers.set("date", new Date().toUTCString());
+  if (status === 304) headers.delete("content-length");
+}
+
 /**
  * Whether a refusal ends its connection, besides the causes of {@linkcode EXTRA_HEADERS}: what
  * follows may not be a request.
@@ -208,3 +155,75 @@ function mayStillArrive(request: Request): boolean {
   const { method } = request;
   return method !== "CONNECT" && method !== "HEAD" && announcesBody(request);
 }
+
+/**
+ * Whether the Host header is valid (RFC 9112, section 3.2): at most one, and a host. Two headers
+ * arrive joined by a comma and a space, which no host has.
+ */
+function hasValidHost({ headers }: Request): boolean {
+  const host = headers.get("host");
+  return host === null || HOST.test(host);
+}
+
+/**
+ * RFC 3986, section 3.2: a name, an IPv4 address or an IP literal, and a port; a name may be empty.
+ */
+const HOST = /^(?:[\w.~!$&'()*+,;=%-]*|\[[\da-f:.]+\])(?::\d*)?$/i;
+
+/** The response for what a handler returned; `undefined` if that is a response already. */
+export function successResponse(body: unknown): Response | undefined {
+  return body instanceof Response ? undefined : Response.json(body, SUCCESS);
+}
+
+/** The response to a request that failed: the contract's Error, with the headers of its cause. */
+export function errorResponse(error: PlantStoreError): Response {
+  const response = new Response(errorBody(error), FAILURE[error.code]);
+
+  // RFC 6750, section 3.
+  if (error.scope !== undefined) {
+    const challenge = `${response.headers.get("www-authenticate")}, scope="${error.scope}"`;
+    response.headers.set("www-authenticate", challenge);
+  }
+  return response;
+}
+
+function errorBody({ code, message }: PlantStoreError): string {
+  return JSON.stringify({ error: ERRORS[code].error, message });
+}
+
+/** The same to HEAD: with the length of the body, and without the body (RFC 9110, section 9.3.2). */
+function headOf(error: PlantStoreError): Response {
+  const response = new Response(null, errorResponse(error));
+  response.headers.set("content-length", String(new Blob([errorBody(error)]).size));
+  return response;
+}
+
+/** How long a client should wait before it tries again, in seconds (RFC 9110, section 10.2.3). */
+const RETRY_AFTER = "1";
+
+/** The headers that a response to a cause has beyond those of every error. */
+export const EXTRA_HEADERS: Partial<Record<ErrorCode, Readonly<Record<string, string>>>> = {
+  // RFC 6750, section 3: no error code if no credentials were sent.
+  missing_credentials: { "WWW-Authenticate": 'Bearer realm="plant-store"' },
+  invalid_credentials: { "WWW-Authenticate": 'Bearer realm="plant-store", error="invalid_token"' },
+  insufficient_scope: {
+    "WWW-Authenticate": 'Bearer realm="plant-store", error="insufficient_scope"',
+  },
+  // The client and the server may not agree on where the request ends (RFC 9112, section 11.2).
+  malformed_request: { Connection: "close" },
+  // The rest of the body is not read, so the connection cannot carry another request.
+  body_too_large: { Connection: "close" },
+  queue_full: { "Retry-After": RETRY_AFTER },
+  storage_unavailable: { "Retry-After": RETRY_AFTER },
+  shutting_down: { "Retry-After": RETRY_AFTER, Connection: "close" },
+};
+
+// Headers are built once: they cost most of a response, which copies them.
+const COMMON = { "content-type": "application/json", "x-content-type-options": "nosniff" };
+const SUCCESS: ResponseInit = { headers: new Headers(COMMON) };
+const FAILURE = Object.fromEntries(
+  (Object.keys(ERRORS) as ErrorCode[]).map((code) => {
+    const headers = new Headers({ ...COMMON, "cache-control": "no-store", ...EXTRA_HEADERS[code] });
+    return [code, { status: statusOf(code), headers }];
+  }),
+) as Record<ErrorCode, { status: number; headers: Headers }>;

@@ -4,10 +4,10 @@ import type { GroupCommit } from "../group_commit/group_commit.ts";
 import { createApp } from "../http/app.ts";
 import { readiness } from "../http/health.ts";
 import type { Observer } from "../http/observer.ts";
-import { forwardedFor } from "../http/request.ts";
 import { errorResponse } from "../http/responses.ts";
 import type { Config } from "../settings/settings.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
+import { forwardedFor } from "./forwarded.ts";
 import type { HttpServer } from "./http_server.ts";
 import { swaggerUi } from "./swagger_ui.ts";
 

@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 
-import { forwardedFor, type ForwardedHeader } from "../../src/http/request.ts";
+import { forwardedFor, type ForwardedHeader } from "../../src/server/forwarded.ts";
 
 const FORWARDED_FOR: readonly (readonly [ForwardedHeader, string, string | undefined])[] = [
   ["X-Forwarded-For", "192.0.2.1", "192.0.2.1"],
