@@ -5,6 +5,7 @@ import { forwardedFor, type ForwardedHeader } from "../../src/server/forwarded.t
 const FORWARDED_FOR: readonly (readonly [ForwardedHeader, string, string | undefined])[] = [
   ["X-Forwarded-For", "192.0.2.1", "192.0.2.1"],
   ["X-Forwarded-For", "198.51.100.7, 192.0.2.1", "192.0.2.1"],
+  ["X-Forwarded-For", "203.0.113.5, 198.51.100.7, 192.0.2.1", "192.0.2.1"],
   ["X-Forwarded-For", "192.0.2.1:4711", "192.0.2.1"],
   ["X-Forwarded-For", "2001:db8::1", "2001:db8::1"],
   ["X-Forwarded-For", "[2001:db8::1]:4711", "2001:db8::1"],
