@@ -1,9 +1,9 @@
 import { Elysia } from "elysia";
 
 import type { Authenticate } from "../auth/authenticate.ts";
-import { requireNumber } from "../errors.ts";
 import type { GroupCommit } from "../group_commit/group_commit.ts";
 import { bearerGuard, type Exchange } from "./bearer_guard.ts";
+import { bodyReader } from "./body.ts";
 import { corsFor } from "./cors.ts";
 import { docs, type DocsFiles } from "./docs.ts";
 import { typedAs } from "./eden_type.ts";
@@ -115,13 +115,12 @@ export function createApp(options: AppOptions) {
     corsOrigins = [],
     docsFiles,
     isShuttingDown = () => false,
-    maxBodyBytes = 65_536,
     observer = CONSOLE,
     renderMetrics,
     unready = () => [],
   } = options;
   requireParts(options);
-  requireNumber("maxBodyBytes", maxBodyBytes);
+  const body = bodyReader(options.maxBodyBytes);
 
   const exchanges = new WeakMap<Request, Exchange>();
 
@@ -139,7 +138,7 @@ export function createApp(options: AppOptions) {
   const app = base.use(health(options.ready, unready));
   if (docsFiles !== undefined) app.use(docs(docsFiles));
   if (renderMetrics !== undefined) app.use(metrics(renderMetrics));
-  const whole = app.use(plantsApi(options.plants, maxBodyBytes));
+  const whole = app.use(plantsApi(options.plants, body.read));
 
   const handle = whole.fetch;
   const cors = corsOrigins.length === 0 ? undefined : corsFor(corsOrigins);
@@ -149,7 +148,7 @@ export function createApp(options: AppOptions) {
     observer,
     exchanges,
     cors,
-    maxBodyBytes,
+    hasUnreadBody: body.hasUnread,
     clientAddress,
     isShuttingDown,
   });

@@ -1,47 +1,66 @@
 import { safeParse } from "fast-content-type-parse";
 
 import { pause } from "../async/timers.ts";
-import { PlantStoreError } from "../errors.ts";
+import { PlantStoreError, requireNumber } from "../errors.ts";
+
+/** Reads the bodies of requests, and knows how large one may be. */
+export interface BodyReader {
+  /**
+   * Reads the body of a request. Checks the media type first, then the size. Counts the bytes
+   * themselves: a missing or wrong Content-Length lets nothing through.
+   *
+   * @param headers From Elysia's context: reading `request.headers` costs more.
+   * @throws {PlantStoreError} `unsupported_media_type`, `body_too_large`, `malformed_json` if the
+   *   body breaks off, or `malformed_request` if its client waits in vain.
+   * @throws {Error} If something else has read the body.
+   */
+  readonly read: (request: Request, headers: ReadHeaders) => Promise<Uint8Array>;
+
+  /**
+   * Whether more of a body may still arrive than the service would read. Otherwise the connection
+   * stays open: Bun reads the rest by itself, and without a limit.
+   */
+  readonly hasUnread: (request: Request) => boolean;
+}
 
 /**
- * Reads the body of a request. Checks the media type first, then the size. Counts the bytes
- * themselves: a missing or wrong Content-Length lets nothing through.
+ * Makes a reader of bodies.
  *
- * A whole body needs one promise and no async function: each would cost as much as parsing the
- * plant.
- *
- * @param headers From Elysia's context: reading `request.headers` costs more.
  * @param maxBytes The maximum size of a body, in bytes.
- * @throws {PlantStoreError} `unsupported_media_type`, `body_too_large`, `malformed_json` if the
- *   body breaks off, or `malformed_request` if its client waits in vain.
- * @throws {Error} If something else has read the body.
+ * @throws {TypeError} If that is not a number of bytes.
  */
-export function readJsonBody(
-  request: Request,
-  headers: ReadHeaders,
-  maxBytes: number,
-): Promise<Uint8Array> {
-  requireJson(headers);
-  if (waitsInVain(headers["expect"])) {
-    throw new PlantStoreError(
-      "malformed_request",
-      "the body was not sent: write `Expect: 100-continue` in lower case, or send no `Expect`",
-    );
-  }
+export function bodyReader(maxBytes = 65_536): BodyReader {
+  requireNumber("maxBodyBytes", maxBytes);
 
-  const length =
-    headers["transfer-encoding"] === undefined ? bodyLength(headers["content-length"]) : Number.NaN;
-  if (length > maxBytes) throw tooLarge(maxBytes);
+  return {
+    // A whole body needs one promise and no async function: each would cost as much as parsing the
+    // plant.
+    read(request, headers) {
+      requireJson(headers);
+      requireSent(headers["expect"]);
 
-  // Reading at once is several times cheaper than a stream, and safe if the length is known to be
-  // within the limit. Otherwise the bytes are counted as they arrive: a chunked body has no length,
-  // and two lengths count as none. `arrayBuffer()` would work in more bridges to Node, and costs a
-  // microsecond more on Bun.
-  const reading = length <= maxBytes ? request.bytes() : readCounted(request.body, maxBytes);
-  return reading.then((bytes) => {
-    if (bytes.length > maxBytes) throw tooLarge(maxBytes);
-    return bytes;
-  }, rethrowAsCause);
+      const isChunked = headers["transfer-encoding"] !== undefined;
+      const length = isChunked ? Number.NaN : bodyLength(headers["content-length"]);
+      if (length > maxBytes) throw tooLarge(maxBytes);
+
+      // Reading at once is several times cheaper than a stream, and safe if the length is known to
+      // be within the limit. Otherwise the bytes are counted as they arrive: a chunked body has no
+      // length, and two lengths count as none. `arrayBuffer()` would work in more bridges to Node,
+      // and costs a microsecond more on Bun.
+      const reading = length <= maxBytes ? request.bytes() : readCounted(request.body, maxBytes);
+      return reading.then((bytes) => {
+        if (bytes.length > maxBytes) throw tooLarge(maxBytes);
+        return bytes;
+      }, rethrowAsCause);
+    },
+
+    hasUnread({ bodyUsed, headers }) {
+      if (bodyUsed) return false;
+      if (headers.has("transfer-encoding")) return true;
+      const length = headers.get("content-length");
+      return length !== null && !(bodyLength(length) <= maxBytes);
+    },
+  };
 }
 
 /** Headers by their names in lower case. Several headers of one name are joined by a comma. */
@@ -69,13 +88,16 @@ function isJsonInUtf8(contentType = ""): boolean {
 }
 
 /**
- * Whether a client waits for a 100 that does not come (RFC 9110, section 10.1.1), and sends no body:
- * Bun compares the value with its case.
- *
- * @param expect The value of the header.
+ * Refuses a client that waits for a 100 which does not come (RFC 9110, section 10.1.1), and sends no
+ * body: Bun compares the value with its case.
  */
-function waitsInVain(expect: string | undefined): boolean {
-  return isBun && expect !== undefined && expect !== "100-continue";
+function requireSent(expect: string | undefined): void {
+  if (isBun && expect !== undefined && expect !== "100-continue") {
+    throw new PlantStoreError(
+      "malformed_request",
+      "the body was not sent: write `Expect: 100-continue` in lower case, or send no `Expect`",
+    );
+  }
 }
 
 /**
@@ -85,18 +107,6 @@ function waitsInVain(expect: string | undefined): boolean {
  */
 function bodyLength(contentLength = ""): number {
   return /^\d+$/.test(contentLength) ? Number(contentLength) : Number.NaN;
-}
-
-/**
- * Whether more of a body may still arrive than the service would read. Otherwise the connection
- * stays open: Bun reads the rest by itself, and without a limit.
- *
- * @param maxBytes The maximum size of a body, in bytes.
- */
-export function hasUnreadBody({ bodyUsed, headers }: Request, maxBytes: number): boolean {
-  if (bodyUsed) return false;
-  const length = headers.get("content-length");
-  return (length !== null && !(bodyLength(length) <= maxBytes)) || headers.has("transfer-encoding");
 }
 
 /** Whether a request says that a body follows (RFC 9112, section 6). */

@@ -61,7 +61,7 @@ export async function openApiDocument(server: OpenAPIV3.ServerObject): Promise<O
  */
 async function generateDocument({ swagger }: typeof Generator): Promise<OpenAPIV3.Document> {
   // These routes are described, and never called.
-  const api = plantsApi({ add: async () => "added" }, 0);
+  const api = plantsApi({ add: async () => "added" }, async () => new Uint8Array());
   const generator = new Elysia().use(swagger({ documentation: DOCUMENTATION })).use(api);
 
   const response = await generator.handle(new Request("http://localhost/swagger/json"));

@@ -5,7 +5,7 @@ import { ERRORS, PlantStoreError } from "../errors.ts";
 import type { GroupCommit } from "../group_commit/group_commit.ts";
 import { INT64_MAX, INT64_MIN, type Plant } from "../plant/plant.ts";
 import { parsePlant } from "../plant/plant_json.ts";
-import { readJsonBody } from "./body.ts";
+import type { BodyReader } from "./body.ts";
 
 // These schemas are for the document, and for the types of clients. `parsePlant` checks a body,
 // because a refusal must be cheap. A test holds the two together.
@@ -90,15 +90,14 @@ const ErrorSchema = t.Object(
  * The operation, `POST /plants`, for callers with valid credentials.
  *
  * @param plants Where plants go.
- * @param maxBodyBytes The maximum size of a body, in bytes.
  */
-export function plantsApi(plants: Pick<GroupCommit, "add">, maxBodyBytes: number) {
+export function plantsApi(plants: Pick<GroupCommit, "add">, readBody: BodyReader["read"]) {
   return new Elysia({ name: "plants" })
     .model({ NewPlant: NewPlantSchema, Plant: PlantSchema, Error: ErrorSchema })
     .post(
       "/plants",
       async ({ request, headers }) => {
-        const plant = parsePlant(await readJsonBody(request, headers, maxBodyBytes));
+        const plant = parsePlant(await readBody(request, headers));
         const outcome = await plants.add(plant);
         if (outcome === "conflict") throw new PlantStoreError("id_taken");
 

@@ -1,6 +1,6 @@
 import { type ErrorCode, ERRORS, PlantStoreError, statusOf } from "../errors.ts";
 import type { Exchange, Exchanges } from "./bearer_guard.ts";
-import { announcesBody, hasUnreadableTrailers, hasUnreadBody } from "./body.ts";
+import { announcesBody, type BodyReader, hasUnreadableTrailers } from "./body.ts";
 import type { Cors } from "./cors.ts";
 import { lingeringClose } from "./lingering_close.ts";
 import type { Observer } from "./observer.ts";
@@ -19,8 +19,7 @@ export interface RespondOptions {
   /** Gets what the guard needs to know of each request. */
   readonly exchanges: Exchanges;
   readonly cors: Cors | undefined;
-  /** The maximum size of a body, in bytes. */
-  readonly maxBodyBytes: number;
+  readonly hasUnreadBody: BodyReader["hasUnread"];
   readonly clientAddress: (request: Request) => string | undefined;
   /** Whether every response is to close its connection. */
   readonly isShuttingDown: () => boolean;
@@ -37,7 +36,7 @@ export interface RespondOptions {
 export function respond(
   options: RespondOptions,
 ): (request: Request) => Response | Promise<Response> {
-  const { handle, findPath, observer, exchanges, cors, maxBodyBytes, isShuttingDown } = options;
+  const { handle, findPath, observer, exchanges, cors, hasUnreadBody, isShuttingDown } = options;
 
   return (request) => {
     const startedAt = performance.now();
@@ -63,8 +62,7 @@ export function respond(
 
       // Bun reads the rest of a small body by itself. While the server is shutting down, the
       // client's next request would meet a server that has stopped.
-      if (isShuttingDown() || hasUnreadBody(request, maxBodyBytes))
-        response.headers.set("connection", "close");
+      if (isShuttingDown() || hasUnreadBody(request)) response.headers.set("connection", "close");
       return response;
     };
 

@@ -37,7 +37,7 @@ export const ABLATED_PARTS: readonly AblatedPart[] = [
     without: [
       change(
         "http/plants.ts",
-        "parsePlant(await readJsonBody(request, headers, maxBodyBytes))",
+        "parsePlant(await readBody(request, headers))",
         "toPlant(await request.json())",
       ),
       change(
