@@ -131,7 +131,7 @@ export function createApp(options: AppOptions) {
     .onError(({ error }) => {
       throw error;
     })
-    .mapResponse({ as: "global" }, ({ response }) => successResponse(response));
+    .mapResponse({ as: "global" }, successResponse);
   // Above every route. What it adds to their contexts is not for their types.
   base.use(bearerGuard(options.authenticate, exchanges));
 

@@ -168,9 +168,12 @@ function hasValidHost({ headers }: Request): boolean {
  */
 const HOST = /^(?:[\w.~!$&'()*+,;=%-]*|\[[\da-f:.]+\])(?::\d*)?$/i;
 
-/** The response for what a handler returned; `undefined` if that is a response already. */
-export function successResponse(body: unknown): Response | undefined {
-  return body instanceof Response ? undefined : Response.json(body, SUCCESS);
+/**
+ * A hook of Elysia: the response for what a handler returned, unless that is a response already.
+ * Elysia learns from the source text which parts of a context a hook reads.
+ */
+export function successResponse({ response }: { response: unknown }): Response | undefined {
+  return response instanceof Response ? undefined : Response.json(response, SUCCESS);
 }
 
 /** The response to a request that failed: the contract's Error, with the headers of its cause. */

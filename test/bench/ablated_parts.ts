@@ -24,7 +24,9 @@ export const ABLATED_PARTS: readonly AblatedPart[] = [
   },
   {
     name: "headers of every response",
-    without: [change("http/responses.ts", "Response.json(body, SUCCESS)", "Response.json(body)")],
+    without: [
+      change("http/responses.ts", "Response.json(response, SUCCESS)", "Response.json(response)"),
+    ],
   },
   {
     name: "token and scope",
