@@ -198,8 +198,7 @@ test("the program loads a command, a database and the framework only where they 
     for (const load of early) loaded.add(load.path);
   }
 
-  const late =
-    /^(?:elysia|@elysiajs\/.*|@sinclair\/typebox|drizzle-orm.*|server\/service_app\.ts)$/;
+  const late = /^(?:elysia|@elysiajs\/.*|@sinclair\/typebox|drizzle-orm.*|http\/app\.ts)$/;
   expect([...loaded].filter((target) => late.test(target))).toEqual([]);
   expect(loaded).toContain("database/sqlite/sqlite_adapter.ts");
 });

@@ -2,6 +2,7 @@ import { eventLoopTurn, withDeadline } from "../async/timers.ts";
 import { CommandError, ConfigError, reasonOf } from "../errors.ts";
 import { readSecretFile } from "../settings/secret_files.ts";
 import type { Config } from "../settings/settings.ts";
+import { forwardedFor } from "./forwarded.ts";
 
 /** The two functions that make responses. */
 export interface Handlers {
@@ -11,7 +12,7 @@ export interface Handlers {
 }
 
 /** The settings of the HTTP server. */
-type HttpServerOptions = Pick<Config, "host" | "port" | "tls" | "requestTimeoutMs">;
+type HttpServerOptions = Pick<Config, "host" | "port" | "tls" | "trustProxy" | "requestTimeoutMs">;
 
 /**
  * How long a connection may be idle, in seconds: longer than proxies keep one for their next request
@@ -36,6 +37,7 @@ const CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20";
 /** The server of HTTP, or of HTTPS if the configuration names a certificate. */
 export class HttpServer {
   readonly #options: HttpServerOptions;
+  readonly #stop: AbortSignal;
   /** The newest one; `undefined` without HTTPS, or if it is not loaded yet. */
   #certificate: Certificate | undefined;
   /** The server that listens, or did before the stop. */
@@ -48,8 +50,10 @@ export class HttpServer {
   readonly #draining = new Set<BunServer>();
   #received = 0;
 
-  constructor(options: HttpServerOptions) {
+  /** @param stop Aborted when the service has to stop, which calls {@linkcode stop} a moment later. */
+  constructor(options: HttpServerOptions, stop: AbortSignal) {
     this.#options = options;
+    this.#stop = stop;
   }
 
   /**
@@ -124,18 +128,23 @@ export class HttpServer {
   }
 
   /**
-   * The address of the peer that sent a request, which may be a proxy; `undefined` if its
-   * connection is closed.
+   * The address of the client that sent a request: as the trusted proxy names it, or its own;
+   * `undefined` if its connection is closed.
    */
-  peerOf(request: Request): string | undefined {
+  readonly clientAddress = (request: Request): string | undefined => {
+    const { trustProxy } = this.#options;
+    const named = trustProxy === "off" ? undefined : forwardedFor(request.headers, trustProxy);
+    if (named !== undefined) return named;
+
     // A server that listens on IPv6 gets mapped IPv4 addresses (RFC 4291, section 2.5.5.2).
     return this.#current?.requestIP(request)?.address.replace(/^::ffff:(?=\d+\.)/i, "");
-  }
+  };
 
-  /** Whether a stopped server has requests in flight: their connections close with the response. */
-  isDraining(): boolean {
-    return this.#draining.size > 0;
-  }
+  /**
+   * Whether connections are to close with their responses: the service has to stop, or this server
+   * stopped listening with an older certificate, and has requests in flight.
+   */
+  readonly isShuttingDown = (): boolean => this.#stop.aborted || this.#draining.size > 0;
 
   /**
    * Reloads the TLS files: stops listening, and listens again with the new certificate (Bun's own

@@ -8,6 +8,8 @@ import { adapterOf } from "../database/adapters.ts";
 import type { PlantStore } from "../database/database.ts";
 import { ConfigError, PlantStoreError, reasonOf } from "../errors.ts";
 import { type GroupCommit, groupCommit, shardedCommit } from "../group_commit/group_commit.ts";
+import type { Observer } from "../http/observer.ts";
+import { errorResponse } from "../http/responses.ts";
 import { readPostgresUrl, readStaticTokens } from "../settings/secret_files.ts";
 import { type Config, loggableSettings } from "../settings/settings.ts";
 import { type Logging, type LogOutput, startLogging } from "../telemetry/logging.ts";
@@ -117,7 +119,7 @@ async function start(config: Config, { process, parts, logging, lifetime }: Star
     });
   }
 
-  const server = new HttpServer(config);
+  const server = new HttpServer(config, stop);
   onHangup(config, process, () => reloadCertificate(server, lifetime, log));
 
   // Before the database: a start that is refused for one of these files makes none.
@@ -140,7 +142,12 @@ async function start(config: Config, { process, parts, logging, lifetime }: Star
     onWarning: (message, cause) => log.warning(message, { cause }),
     onInfo: (message, properties) => log.info(message, properties),
   });
-  const loading = Promise.all([import("./service_app.ts"), import("./authentication.ts")]);
+  const loading = Promise.all([
+    import("../http/app.ts"),
+    import("../http/health.ts"),
+    import("./authentication.ts"),
+    import("./swagger_ui.ts"),
+  ]);
   const database = await withAbort(opening, stop);
   if (database === undefined) return;
 
@@ -154,7 +161,8 @@ async function start(config: Config, { process, parts, logging, lifetime }: Star
     return withDeadline(closing.catch(failStorage), timeoutMs, notClosed);
   });
 
-  const [{ serviceApp, internalError }, { authentication, keepFresh, loadTokens }] = await loading;
+  const [{ createApp }, { readiness }, { authentication, keepFresh, loadTokens }, { swaggerUi }] =
+    await loading;
   const tokens = await loadTokens(database.tokens, { staticTokens, database: adapter.name, stop });
   if (tokens === undefined) return;
 
@@ -181,16 +189,24 @@ async function start(config: Config, { process, parts, logging, lifetime }: Star
   metrics.registerQueue(() => commits.size());
   metrics.registerDatabase(database.metrics);
 
+  const stored = readiness(() => database.plants.probe());
+  const ready = () =>
+    stop.aborted ? Promise.reject(new PlantStoreError("shutting_down")) : stored();
+  metrics.registerReady(ready);
+
   const { authenticate } = parts.use(authentication(tokens, config, log));
-  const app = serviceApp(config, {
+  const app = createApp({
     plants: commits,
-    probe: () => database.plants.probe(),
-    unready: database.unready,
     authenticate,
+    ready,
+    unready: database.unready,
     observer,
-    metrics,
-    server,
-    stop,
+    renderMetrics: metrics.render,
+    docsFiles: config.docs ? swaggerUi : undefined,
+    corsOrigins: config.corsOrigins,
+    maxBodyBytes: config.maxBodyBytes,
+    clientAddress: server.clientAddress,
+    isShuttingDown: server.isShuttingDown,
   });
   const fetch = tracing === undefined ? app.fetch : tracing.trace(app.fetch);
   const address = await server.listen({ fetch, error: (cause) => internalError(cause, observer) });
@@ -228,6 +244,13 @@ export async function finishRequests(
 
   await server.untilQuiet(timeoutMs / 4);
   await Promise.all([drained, server.stop(deadline - performance.now())]);
+}
+
+/** The response if even the app fails. */
+function internalError(cause: unknown, observer: Observer): Response {
+  const error = new PlantStoreError("internal", undefined, { cause });
+  observer.onError(error, { requestId: "none", clientAddress: () => undefined });
+  return errorResponse(error);
 }
 
 /** OpenTelemetry is large: only a server with a collector loads it. */

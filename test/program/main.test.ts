@@ -77,10 +77,14 @@ test.each(["SIGTERM", "SIGINT"] as const)(
 
     server.child.kill(signal);
     await server.stderr.until(/Stopping/);
-    const refused = await post(server.url, { id: 2, name: "Moss" });
+    const [refused, ready] = await Promise.all([
+      post(server.url, { id: 2, name: "Moss" }),
+      fetch(`${server.url}/readyz`),
+    ]);
     expect(refused.status).toBe(503);
     expect(refused.headers.get("connection")).toBe("close");
     expect(await refused.json()).toMatchObject({ error: 5033 });
+    expect([ready.status, await ready.json()]).toMatchObject([503, { error: 5033 }]);
     expect(await server.child.exited).toBe(0);
   },
 );

@@ -4,5 +4,6 @@ import { app, underTest } from "./app.ts";
 
 // As the executable does it.
 const error = () => new Response(null, { status: 500 });
-const server = new HttpServer(parseConfig({}, { port: "0" }));
+const { signal } = new AbortController();
+const server = new HttpServer(parseConfig({}, { port: "0" }), signal);
 underTest(await server.listen({ fetch: app.fetch, error }), () => server.stop(10_000));

@@ -9,6 +9,9 @@ import { parseConfig } from "../../src/settings/settings.ts";
 import { connect, getBytes, postBytes } from "../support/load.ts";
 import { emptyDirectory, ROOT } from "../support/program.ts";
 
+/** No service stops here. */
+const { signal: NEVER } = new AbortController();
+
 /**
  * A server of HTTPS that echoes bodies behind the client's address, with a certificate in files of
  * its own.
@@ -21,13 +24,14 @@ async function echoServer(directory: string) {
 
   const server = new HttpServer(
     parseConfig({ TLS_CERT_FILE: cert, TLS_KEY_FILE: key }, { port: "0" }),
+    NEVER,
   );
   const arrived = Promise.withResolvers<void>();
 
   const address = await server.listen({
     async fetch(request) {
       arrived.resolve();
-      return new Response(`${server.peerOf(request)} sent ${await request.text()}`);
+      return new Response(`${server.clientAddress(request)} sent ${await request.text()}`);
     },
     error: () => new Response(null, { status: 500 }),
   });
@@ -53,7 +57,7 @@ test.each([1, 2])(
 
     for (let done = 0; done < reloads; done++) {
       await server.reloadCertificate();
-      expect(server.isDraining()).toBe(true);
+      expect(server.isShuttingDown()).toBe(true);
 
       const other = await connect(address);
       expect(await other.request(getBytes("/"))).toMatchObject({
@@ -160,7 +164,7 @@ const HERE = {
 test.each(["0.0.0.0", "*", "localhost"])(
   "a server that listens on %s says where clients reach it",
   async (host) => {
-    const server = new HttpServer(parseConfig({}, { host, port: "0" }));
+    const server = new HttpServer(parseConfig({}, { host, port: "0" }), NEVER);
     const address = await server.listen(HERE);
     expect(address).toMatch(/^http:\/\/(?:127\.0\.0\.1|localhost):\d+$/);
     expect(await (await fetch(address)).text()).toBe("here");
@@ -169,7 +173,7 @@ test.each(["0.0.0.0", "*", "localhost"])(
 );
 
 test("a server that cannot listen says what to do", async () => {
-  const first = new HttpServer(parseConfig({}, { port: "0" }));
+  const first = new HttpServer(parseConfig({}, { port: "0" }), NEVER);
   const { port } = new URL(await first.listen(HERE));
 
   for (const [flags, says] of [
@@ -183,7 +187,7 @@ test("a server that cannot listen says what to do", async () => {
       `192.0.2.1:${port}: this machine does not have that address; choose another with`,
     ],
   ] as const) {
-    await expect(new HttpServer(parseConfig({}, flags)).listen(HERE)).rejects.toThrow(says);
+    await expect(new HttpServer(parseConfig({}, flags), NEVER).listen(HERE)).rejects.toThrow(says);
   }
 
   await first.stop(0);
@@ -198,7 +202,10 @@ test.each([
   "with a REQUEST_TIMEOUT_MS of %s a connection may be idle for %d seconds: longer than a response takes, and than proxies keep one",
   async (timeout, idleTimeout) => {
     using serve = spyOn(Bun, "serve");
-    const server = new HttpServer(parseConfig({ REQUEST_TIMEOUT_MS: timeout }, { port: "0" }));
+    const server = new HttpServer(
+      parseConfig({ REQUEST_TIMEOUT_MS: timeout }, { port: "0" }),
+      NEVER,
+    );
     await server.listen({ fetch: () => new Response(), error: () => new Response() });
     await server.stop(0);
     expect(serve.mock.calls[0]?.[0]).toMatchObject({ idleTimeout });
