@@ -37,9 +37,10 @@ export function loadTokens(
   return withAbort(reading, stop);
 }
 
-/** The authenticator of a server. Until it is disposed of, it keeps tokens and keys up to date. */
-export interface Authentication extends Disposable {
-  readonly authenticate: Authenticate;
+/** The log and the parts of a service: a timer that is added to the parts ends with the service. */
+export interface TimerOptions {
+  readonly log: Logger;
+  readonly parts: Pick<AsyncDisposableStack, "use">;
 }
 
 /**
@@ -50,10 +51,9 @@ export interface Authentication extends Disposable {
 export function authentication(
   tokens: TokenCache,
   { jwt, jwtAlgorithms, jwtScope, jwtSubjects }: Config,
-  log: Logger,
-): Authentication {
-  if (jwt === undefined)
-    return { authenticate: tokens.authenticate, [Symbol.dispose]: () => undefined };
+  { log, parts }: TimerOptions,
+): Authenticate {
+  if (jwt === undefined) return tokens.authenticate;
 
   const authenticateJwt = jwtAuthenticator({
     ...jwt,
@@ -64,15 +64,12 @@ export function authentication(
     ...logOfKeys(jwt.jwksUrl, log),
   });
   void authenticateJwt.refreshKeys();
-  const refresh = repeat(REFRESH_MS, authenticateJwt.refreshKeys);
+  parts.use(repeat(REFRESH_MS, authenticateJwt.refreshKeys));
 
-  return {
-    authenticate(token) {
-      const verdict = tokens.authenticate(token);
-      if (verdict.ok || isOurs(token)) return verdict;
-      return MAY_BE_JWT.has(verdict.reason) ? authenticateJwt(token) : verdict;
-    },
-    [Symbol.dispose]: () => refresh[Symbol.dispose](),
+  return (token) => {
+    const verdict = tokens.authenticate(token);
+    if (verdict.ok || isOurs(token)) return verdict;
+    return MAY_BE_JWT.has(verdict.reason) ? authenticateJwt(token) : verdict;
   };
 }
 
@@ -179,11 +176,12 @@ const REFRESH_MS = 2_000;
 export function keepFresh(
   tokens: TokenCache,
   writeUses: () => Promise<void>,
-  log: Logger,
-): Disposable[] {
+  { log, parts }: TimerOptions,
+): void {
   // Retries a failure at once: it closed the connection that hung, and another one may work.
   const refresh = () => tokens.refresh().catch(() => tokens.refresh());
   const refreshOrWarn = () => refresh().catch((cause) => log.warning("Tokens not read", { cause }));
 
-  return [repeat(REFRESH_MS, refreshOrWarn), repeat(REFRESH_MS, writeUses)];
+  parts.use(repeat(REFRESH_MS, refreshOrWarn));
+  parts.use(repeat(REFRESH_MS, writeUses));
 }

@@ -194,7 +194,7 @@ async function start(config: Config, { process, parts, logging, lifetime }: Star
     stop.aborted ? Promise.reject(new PlantStoreError("shutting_down")) : stored();
   metrics.registerReady(ready);
 
-  const { authenticate } = parts.use(authentication(tokens, config, log));
+  const authenticate = authentication(tokens, config, { log, parts });
   const app = createApp({
     plants: commits,
     authenticate,
@@ -226,7 +226,8 @@ async function start(config: Config, { process, parts, logging, lifetime }: Star
   });
   await withAbort(offering, stop);
 
-  for (const timer of [watchEventLoop(log), ...keepFresh(tokens, writeUses, log)]) parts.use(timer);
+  parts.use(watchEventLoop(log));
+  keepFresh(tokens, writeUses, { log, parts });
 }
 
 /**
