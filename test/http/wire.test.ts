@@ -104,7 +104,7 @@ function testApp({ name, run, kind }: ModuleRuntime): Runtime {
     isTestApp: true,
     skips: () => kind !== "bun" && skipsRuntimes(`the wire suite on ${name}`),
     async prepare(stack) {
-      const options = { program: [...run, `serve_${kind}.ts`], cwd: join(ROOT, "test/runtimes") };
+      const options = { program: [...run, join(ROOT, `test/runtimes/serve_${kind}.ts`)] };
       if (!isPacked) return () => startServer(options);
       const { path } = stack.use(await installPackage());
       const module = pathToFileURL(join(path, "node_modules/plant-store/dist/module/mod.js"));

@@ -3,7 +3,7 @@ import { dirname, join } from "node:path";
 
 import { installPackage } from "./installed_package.ts";
 import { type ModuleRuntime, RUNTIMES_MODULES } from "./module_runtimes.ts";
-import { freePort, ROOT, start } from "./program.ts";
+import { freePort, ROOT, start, temporaryDirectory } from "./program.ts";
 
 /** What the guides have their readers install beside the package, and the compilers' types. */
 const BESIDE = ["@elysiajs/eden", "swagger-ui-dist", "@types/node", "undici-types", "bun-types"];
@@ -58,7 +58,7 @@ export async function guideProject() {
   ): Promise<{ exitCode: number; output: string }> {
     const child = Bun.spawn([...command], {
       cwd: path,
-      env: { PATH: process.env["PATH"], ...env },
+      env: { PATH: process.env["PATH"], TMPDIR: temporaryDirectory(), ...env },
       stderr: "pipe",
     });
     const output = await Promise.all([

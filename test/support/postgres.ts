@@ -19,7 +19,8 @@ import { SQL } from "bun";
 
 import { missing } from "./missing.ts";
 import { makeOnce } from "./process_lock.ts";
-import { freePort, memoryDirectory, ROOT } from "./program.ts";
+import { freePort, memoryFileSystem, ROOT } from "./program.ts";
+import { startReaper } from "./reaper.ts";
 
 /** The major version to test on. @default the newest, which `bun install` brings */
 const { TEST_POSTGRES } = process.env;
@@ -148,9 +149,9 @@ export async function startCluster({
 }: ClusterOptions = {}) {
   const template = templateDirectory();
   const directory = mkdtempSync(
-    join(disk === "memory" ? memoryDirectory() : tmpdir(), "plant-store-pg-"),
+    join(disk === "memory" ? memoryFileSystem() : tmpdir(), "plant-store-pg-"),
   );
-  const reaper = startReaper(directory);
+  const reaper = startReaper(directory, STOP_SERVER);
   const data = join(directory, "data");
 
   cpSync(join(template, "data"), data, { recursive: true });
@@ -398,13 +399,12 @@ function processesOf(postmaster: ChildProcess) {
 }
 
 /**
- * Waits for the end of its standard input, stops the server, and removes its directory. An
- * immediate shutdown removes the shared memory, which a SIGKILL leaves behind. Processes that are
- * stopped by a signal continue first. A process id may belong to another program by then: only a
- * process that works in the data directory is the server.
+ * Stops the server, and removes its directory. An immediate shutdown removes the shared memory,
+ * which a SIGKILL leaves behind. Processes that are stopped by a signal continue first. A process id
+ * may belong to another program by then: only a process that works in the data directory is the
+ * server.
  */
-const REAPER = `
-cat > /dev/null
+const STOP_SERVER = `
 pid=$(head -n 1 "$0/data/postmaster.pid")
 while [ "$(readlink "/proc/$pid/cwd")" = "$0/data" ]; do
   kill -CONT "$pid" $(cat "/proc/$pid/task/$pid/children")
@@ -412,27 +412,3 @@ while [ "$(readlink "/proc/$pid/cwd")" = "$0/data" ]; do
   sleep 0.02
 done
 rm -rf "$0"`;
-
-/**
- * Starts a process that ends PostgreSQL and removes its directory, when `end` is called or when
- * this process ends, however it ends. So a test run that is killed leaves nothing behind.
- */
-function startReaper(directory: string) {
-  // In a session of its own: Ctrl-C ends the tests and not the reaper.
-  const reaper = spawn("sh", ["-c", REAPER, directory], {
-    detached: true,
-    stdio: ["pipe", "ignore", "ignore"],
-  });
-
-  // A program that could not start its cluster ends with its error, and waits for nothing.
-  reaper.unref();
-  const exited = once(reaper, "exit");
-
-  return {
-    async end(): Promise<void> {
-      reaper.ref();
-      reaper.stdin.end();
-      await exited;
-    },
-  };
-}

@@ -1,10 +1,11 @@
-import { existsSync, mkdtempSync, rmSync, statfsSync } from "node:fs";
+import { chmodSync, existsSync, mkdtempSync, rmSync, statfsSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 import { withDeadline } from "../../src/async/timers.ts";
 import { executable } from "./executable.ts";
 import { skipped } from "./missing.ts";
+import { startReaper } from "./reaper.ts";
 import { scaled } from "./scale.ts";
 
 /** The time limit of a long test, in milliseconds: it runs for minutes by design. */
@@ -31,7 +32,7 @@ export function skipsProc(): boolean {
 }
 
 /** A new empty directory, and paths in it. It is removed at the end of the scope. */
-export function emptyDirectory(parent = tmpdir()) {
+export function emptyDirectory(parent = temporaryDirectory()) {
   const path = mkdtempSync(join(parent, "plant-store-"));
   if (KEEPS_FILES) console.log(`Kept: ${path}`);
 
@@ -47,16 +48,50 @@ export function emptyDirectory(parent = tmpdir()) {
 /** Whether to keep the files of tests, for a look at what an experiment left. */
 const KEEPS_FILES = process.env["TEST_KEEP"] !== undefined;
 
+/** Where the temporary files of this process are, and those of the programs that it starts. */
+export function temporaryDirectory(): string {
+  return directoryOfRun(tmpdir());
+}
+
 /**
- * A file system in memory, if it is large enough; otherwise that of temporary files. In memory an
- * fsync costs nothing: use it in tests of what is stored, not of how durable it is.
+ * Likewise in memory, if there is room. In memory an fsync costs nothing: use it in tests of what
+ * is stored, not of how durable it is.
  */
 export function memoryDirectory(): string {
+  return directoryOfRun(memoryFileSystem());
+}
+
+/** A file system in memory, if it is large enough; otherwise that of temporary files. */
+export function memoryFileSystem(): string {
   const path = "/dev/shm";
   if (!existsSync(path)) return tmpdir();
   const { bavail, bsize } = statfsSync(path);
   return bavail * bsize > 2 ** 31 ? path : tmpdir();
 }
+
+/** By its parent. */
+const directoriesOfRun = new Map<string, string>();
+
+/** A directory for everything in it to end with this process: files, and programs that run there. */
+function directoryOfRun(parent: string): string {
+  return directoriesOfRun.getOrInsertComputed(parent, () => {
+    const path = mkdtempSync(join(parent, "plant-store-run-"));
+    // Programs of other users have their temporary files there, too.
+    chmodSync(path, 0o1777);
+    startReaper(path, KEEPS_FILES ? KILL : `${KILL}\nrm -rf "$0"`);
+    return path;
+  });
+}
+
+/** Kills the programs whose working directory is in a directory. */
+const KILL = `
+stat -c %N /proc/[0-9]*/cwd 2> /dev/null | while read -r process arrow cwd; do
+  case $cwd in
+    "'$0"/*)
+      process=\${process#"'/proc/"}
+      kill -KILL "\${process%%/*}" ;;
+  esac
+done`;
 
 /** A port where nothing listens, as long as nobody else takes it. */
 export function freePort(): number {
@@ -71,7 +106,7 @@ export interface StartOptions {
   readonly args?: readonly string[];
   /** @default an empty directory, which is gone with the program */
   readonly cwd?: string;
-  /** The whole environment, except for PATH. */
+  /** The whole environment, except for PATH and TMPDIR. */
   readonly env?: Record<string, string>;
 }
 
@@ -80,7 +115,7 @@ export function start({ program = executable(), args = [], cwd, env = {} }: Star
   const home = cwd === undefined ? emptyDirectory() : { path: cwd, [Symbol.dispose]() {} };
   const child = Bun.spawn([...program, ...args], {
     cwd: home.path,
-    env: { PATH: process.env["PATH"] ?? "", ...env },
+    env: { PATH: process.env["PATH"] ?? "", TMPDIR: temporaryDirectory(), ...env },
     stdin: "ignore",
     stdout: "pipe",
     stderr: "pipe",

@@ -28,20 +28,16 @@ export async function bundleWorker(entry: string, directory: string): Promise<st
   return outputs[0]?.path ?? "";
 }
 
-/**
- * Serves the bundle of a Worker. At the end of the scope it is asked to stop, before it is killed:
- * workerd, its child, would outlive it.
- */
+/** Serves the bundle of a Worker. At the end of the scope it is stopped: workerd is a child of it. */
 export async function startWorker(bundle: string, env: Record<string, string> = {}) {
-  const cwd = join(ROOT, "test/runtimes");
-  const program = [...MINIFLARE_NODE, "serve_workerd.ts", bundle];
-  const server = await startServer({ program, cwd, env });
+  const program = [...MINIFLARE_NODE, join(ROOT, "test/runtimes/serve_workerd.ts"), bundle];
+  const server = await startServer({ program, env });
 
   return {
     ...server,
     async [Symbol.asyncDispose]() {
+      await using _ = server;
       await server.stop();
-      await server[Symbol.asyncDispose]();
     },
   };
 }
