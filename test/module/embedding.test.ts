@@ -15,7 +15,7 @@ import {
   skipsRuntimes,
 } from "../support/module_runtimes.ts";
 import { exitCodeOf, TEST_TIMEOUT_MS } from "../support/program.ts";
-import { readError } from "../support/responses.ts";
+import { readError, readPlant } from "../support/responses.ts";
 
 // The programs of the embedding guide, in a project that has installed the package.
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -238,6 +238,31 @@ describe.skipIf(skips).each(MOUNTS)("mounted in $what", ({ code, runtime }) => {
     const base = new URL(document.servers[0]?.url ?? "", `${url}/swagger/json`);
     expect(base.href).toBe(`${url}/`);
     expect(Object.keys(document.paths)).toEqual(["/plants"]);
+  });
+});
+
+describe.skipIf(skips)("mounted in an Elysia", () => {
+  const [{ code, runtime }] = MOUNTS.filter(({ what }) => what === "Elysia on Bun") as [
+    (typeof MOUNTS)[0],
+  ];
+  const serve = (option: string) => {
+    const changed = code.replace("new Elysia({", `$& ${option},`);
+    return project.serve(runtime, `${app}\n${changed}`);
+  };
+  const fern = { id: 1, name: "Fern" };
+
+  test("with `aot: false`, the app gets the prefix, and has no such path", async () => {
+    await using outer = await serve("aot: false");
+    expect(await (await fetch(outer.url)).text()).toBe("Welcome to the garden");
+
+    const refused = await post(`${outer.url}/garden`, fern, { token: TOKEN });
+    expect(await readError(refused)).toMatchObject({ status: 404, error: 4041 });
+  });
+
+  test("with a prefix, the app is under both", async () => {
+    await using outer = await serve('prefix: "/api"');
+    const stored = await post(`${outer.url}/api/garden`, fern, { token: TOKEN });
+    expect(await readPlant(stored)).toEqual({ status: 200, body: { name: "Fern" } });
   });
 });
 
