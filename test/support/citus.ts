@@ -147,7 +147,7 @@ async function newServer(
   spawnSync("chown", [`${uid}:${gid}`, directory.path]);
   const data = join(directory.path, "data");
   const runAs = (program: string, ...args: string[]) => {
-    const { status, stderr } = spawnSync(program, args, { uid, gid, encoding: "utf8", cwd: "/" });
+    const { status, stderr } = spawnSync(program, args, { ...asUser(uid, gid), encoding: "utf8" });
     if (status !== 0) throw new Error(`${program} failed: ${stderr}`);
   };
 
@@ -208,9 +208,14 @@ function controlOf({ data, programs }: { readonly data: string; readonly program
     restart(): void {
       const { uid, gid } = statSync(data);
       const start = ["-D", data, "-l", "/dev/null", "-w", "-t", "60", "start"];
-      const as = { uid, gid, encoding: "utf8", cwd: "/", stdio: "ignore" } as const;
-      const { status: code } = spawnSync(join(programs, "pg_ctl"), start, as);
+      const options = { ...asUser(uid, gid), stdio: "ignore" } as const;
+      const { status: code } = spawnSync(join(programs, "pg_ctl"), start, options);
       if (code !== 0) throw new Error(`pg_ctl start failed for ${data}`);
     },
   };
+}
+
+/** How a program of another user is started: in the home of root, libpq looks for a certificate. */
+function asUser(uid: number, gid: number) {
+  return { uid, gid, cwd: "/", env: { PATH: process.env["PATH"] } };
 }

@@ -17,7 +17,7 @@ import {
   withDatabaseError,
 } from "../postgres/errors.ts";
 import { failover } from "../postgres/failover.ts";
-import { Pool, poolMetrics } from "../postgres/pool.ts";
+import { Pool } from "../postgres/pool.ts";
 import { openPostgres } from "../postgres/postgres_database.ts";
 import type { PostgresUrl } from "../postgres/url.ts";
 import { CitusNode } from "./node.ts";
@@ -150,7 +150,7 @@ export async function openCitus(url: PostgresUrl, options: CitusOptions = {}): P
 
     metrics: () => [
       ...labelled("coordinator", coordinator.metrics()),
-      ...nodesWithShards().flatMap(nodeMetrics),
+      ...nodesWithShards().flatMap((node) => labelled(String(node.id), node.metrics())),
     ],
     failed: coordinator.failed,
     [Symbol.asyncDispose]: () => opened.disposeAsync(),
@@ -266,16 +266,6 @@ async function addByMap(
 
 function isLasting(error: unknown): boolean {
   return error instanceof PlantStoreError && consequencesOf(error.cause).isLasting;
-}
-
-function nodeMetrics({ id, pool, failure }: CitusNode): readonly DatabaseMetric[] {
-  const ready: DatabaseMetric = {
-    name: "plant_store_citus_node_ready",
-    help: "1 if the node could store a plant at the last probe, else 0",
-    type: "gauge",
-    value: Number(failure === undefined),
-  };
-  return labelled(String(id), [ready, ...poolMetrics([pool])]);
 }
 
 function labelled(node: string, metrics: readonly DatabaseMetric[]): readonly DatabaseMetric[] {

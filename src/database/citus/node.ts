@@ -1,9 +1,9 @@
 import type { NewPlant } from "../../plant/plant.ts";
-import type { StoreOutcome } from "../database.ts";
+import type { DatabaseMetric, StoreOutcome } from "../database.ts";
 import { PostgresFailure } from "../postgres/errors.ts";
 import { failover } from "../postgres/failover.ts";
 import { HeldIds } from "../postgres/held_ids.ts";
-import { Pool, type Work } from "../postgres/pool.ts";
+import { Pool, poolMetrics, type Work } from "../postgres/pool.ts";
 import { MAX_IN_FLIGHT } from "../postgres/postgres_database.ts";
 import { addPlants } from "../postgres/postgres_plants.ts";
 import type { PostgresHost, PostgresUrl } from "../postgres/url.ts";
@@ -38,7 +38,7 @@ const PROBE_TIMEOUT_MS = 1_000;
 export class CitusNode {
   readonly id: NodeId;
   /** For plants, and for the probe: whatever blocks that pool blocks every plant of the node. */
-  readonly pool: Pool;
+  readonly #pool: Pool;
   readonly #reading: Pool;
   readonly #map: () => ShardMap;
   readonly #held = new HeldIds();
@@ -70,7 +70,7 @@ export class CitusNode {
       }
     };
 
-    this.pool = new Pool({ size: MAX_IN_FLIGHT, connect, onSilence: servers.suspect });
+    this.#pool = new Pool({ size: MAX_IN_FLIGHT, connect, onSilence: servers.suspect });
     this.#reading = new Pool({ size: 1, connect, onSilence: servers.suspect });
   }
 
@@ -98,7 +98,7 @@ export class CitusNode {
       const part = batch.slice(start, start + MAX_PLANTS);
       const work: Work<readonly StoreOutcome[]> = (connection) =>
         addPlants(connection, part, this.#held, deadline, statements);
-      outcomes.push(...(await this.pool.run(repeatingMoves(work), deadline - performance.now())));
+      outcomes.push(...(await this.#pool.run(repeatingMoves(work), deadline - performance.now())));
     }
     return { outcomes, hasMoved };
   }
@@ -116,12 +116,23 @@ export class CitusNode {
   async #probe(timeoutMs: number): Promise<void> {
     try {
       const id = idOn(this.#map(), this.id);
-      if (id !== undefined) await this.pool.run(repeatingMoves(probeNode(id)), timeoutMs);
+      if (id !== undefined) await this.#pool.run(repeatingMoves(probeNode(id)), timeoutMs);
       this.#failure = undefined;
     } catch (error) {
       this.#failure = error;
       throw error;
     }
+  }
+
+  /** As `metrics()` of a database, without the label. */
+  metrics(): readonly DatabaseMetric[] {
+    const ready: DatabaseMetric = {
+      name: "plant_store_citus_node_ready",
+      help: "1 if the node could store a plant at the last probe, else 0",
+      type: "gauge",
+      value: Number(this.#failure === undefined),
+    };
+    return [ready, ...poolMetrics([this.#pool])];
   }
 
   /** Runs work that reads, on a connection of its own: plants do not wait for it. */
@@ -130,7 +141,7 @@ export class CitusNode {
   }
 
   close(): void {
-    this.pool.close();
+    this.#pool.close();
     this.#reading.close();
   }
 }

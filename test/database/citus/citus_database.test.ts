@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "
 import { citusAdapter } from "../../../src/database/citus/citus_adapter.ts";
 import { type CitusOptions, openCitus } from "../../../src/database/citus/citus_database.ts";
 import { hashint8 } from "../../../src/database/citus/hash.ts";
-import type { Database } from "../../../src/database/database.ts";
+import type { Database, DatabaseMetric } from "../../../src/database/database.ts";
 import { postgresAdapter } from "../../../src/database/postgres/postgres_adapter.ts";
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import type { NewPlant } from "../../../src/plant/plant.ts";
@@ -85,7 +85,8 @@ describe.skipIf(skipsCitus())("Citus", () => {
   test("a plant whose node is down is unavailable; those of the others are stored, and readiness names the node", async () => {
     await cluster.removeRows();
     await using opened = await open();
-    const [first] = await cluster.workers();
+    const workers = await cluster.workers();
+    const [first] = workers;
     if (first === undefined) throw new Error("No worker");
     const plants = Array.from({ length: 20 }, (_, id) => ({ id: BigInt(id), name: "Fern" }));
     first.kill();
@@ -96,6 +97,9 @@ describe.skipIf(skipsCitus())("Citus", () => {
     await opened.plants.probe();
     while (opened.unready().length === 0) await Bun.sleep(20);
     expect(opened.unready()).toEqual([`node ${first.id}`]);
+    expect(readyIn(opened.metrics())).toEqual(
+      Object.fromEntries(workers.map(({ id }) => [id, Number(id !== first.id)])),
+    );
     expect(opened.log).toEqual([
       "Citus, experimental",
       `Node ${first.id} of Citus cannot store plants`,
@@ -107,7 +111,14 @@ describe.skipIf(skipsCitus())("Citus", () => {
     while (opened.unready().length > 0) await opened.plants.probe().then(() => Bun.sleep(20));
     await add(opened.plants, plants);
     expect(await pagesOf(opened)).toEqual(plants);
+    expect(new Set(Object.values(readyIn(opened.metrics())))).toEqual(new Set([1]));
   });
+
+  /** The value of `plant_store_citus_node_ready` by its label. */
+  function readyIn(metrics: readonly DatabaseMetric[]): Record<string, number> {
+    const ready = metrics.filter(({ name }) => name === "plant_store_citus_node_ready");
+    return Object.fromEntries(ready.map(({ labels, value }) => [labels?.["node"], value]));
+  }
 
   test("without its coordinator a server stores plants, says since when revocations are not seen, and is not ready after a limit", async () => {
     await cluster.removeRows();
