@@ -37,7 +37,7 @@ const CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20";
 /** The server of HTTP, or of HTTPS if the configuration names a certificate. */
 export class HttpServer {
   readonly #options: HttpServerOptions;
-  readonly #stop: AbortSignal;
+  readonly #stopping: AbortSignal;
   /** The newest one; `undefined` without HTTPS, or if it is not loaded yet. */
   #certificate: Certificate | undefined;
   /** The server that listens, or did before the stop. */
@@ -50,10 +50,10 @@ export class HttpServer {
   readonly #draining = new Set<BunServer>();
   #received = 0;
 
-  /** @param stop Aborted when the service has to stop, which calls {@linkcode stop} a moment later. */
-  constructor(options: HttpServerOptions, stop: AbortSignal) {
+  /** @param stopping Aborted when the service has to stop: from then on, responses close connections. */
+  constructor(options: HttpServerOptions, stopping: AbortSignal) {
     this.#options = options;
-    this.#stop = stop;
+    this.#stopping = stopping;
   }
 
   /**
@@ -127,6 +127,8 @@ export class HttpServer {
     return 2 * this.#received - pending;
   }
 
+  // The app calls the next two on their own: arrow functions keep `this`.
+
   /**
    * The address of the client that sent a request: as the trusted proxy names it, or its own;
    * `undefined` if its connection is closed.
@@ -144,7 +146,7 @@ export class HttpServer {
    * Whether connections are to close with their responses: the service has to stop, or this server
    * stopped listening with an older certificate, and has requests in flight.
    */
-  readonly isShuttingDown = (): boolean => this.#stop.aborted || this.#draining.size > 0;
+  readonly isShuttingDown = (): boolean => this.#stopping.aborted || this.#draining.size > 0;
 
   /**
    * Reloads the TLS files: stops listening, and listens again with the new certificate (Bun's own

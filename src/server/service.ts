@@ -189,9 +189,9 @@ async function start(config: Config, { process, parts, logging, lifetime }: Star
   metrics.registerQueue(() => commits.size());
   metrics.registerDatabase(database.metrics);
 
-  const stored = readiness(() => database.plants.probe());
+  const storable = readiness(() => database.plants.probe());
   const ready = () =>
-    stop.aborted ? Promise.reject(new PlantStoreError("shutting_down")) : stored();
+    stop.aborted ? Promise.reject(new PlantStoreError("shutting_down")) : storable();
   metrics.registerReady(ready);
 
   const authenticate = authentication(tokens, config, { log, parts });
