@@ -78,18 +78,23 @@ function directoryOfRun(parent: string): string {
     const path = mkdtempSync(join(parent, "plant-store-run-"));
     // Programs of other users have their temporary files there, too.
     chmodSync(path, 0o1777);
-    startReaper(path, KEEPS_FILES ? KILL : `${KILL}\nrm -rf "$0"`);
+    startReaper(path, KEEPS_FILES ? STOP : `${STOP}\nrm -rf "$0"`);
     return path;
   });
 }
 
-/** Kills the programs whose working directory is in a directory. */
-const KILL = `
+/** Kills the programs whose working directory is in a directory, and unmounts what is mounted in it. */
+const STOP = `
 stat -c %N /proc/[0-9]*/cwd 2> /dev/null | while read -r process arrow cwd; do
   case $cwd in
     "'$0"/*)
       process=\${process#"'/proc/"}
       kill -KILL "\${process%%/*}" ;;
+  esac
+done
+cat /proc/mounts 2> /dev/null | while read -r device path rest; do
+  case $path in
+    "$0"/*) umount -l "$path" ;;
   esac
 done`;
 
