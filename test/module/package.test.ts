@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { mkdirSync, readdirSync } from "node:fs";
+import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 
@@ -12,7 +12,7 @@ import { startBrokenGateway } from "../support/broken_gateway.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { guideProject } from "../support/guide_project.ts";
 import { blocks, guides, section } from "../support/guides.ts";
-import { missing } from "../support/missing.ts";
+import { missing, skipped } from "../support/missing.ts";
 import {
   COMPILERS,
   MODULE_RUNTIMES,
@@ -45,7 +45,15 @@ const [contract = ""] = blocks("Test your store", "ts");
 const IMPORT_TEST = 'import { test } from "node:test";';
 const [inFile = ""] = blocks("Keep plants in a file", "ts");
 const [ownStore = ""] = blocks("A store of your own", "ts");
-const skipsFullDisk = skipsTmpfs();
+const skipsMounts = skipsTmpfs();
+const skipsOtherUser =
+  process.getuid?.() !== 0 && skipped("files of another user: giving files away needs root");
+
+/** Mounts a file at its own path, as a container mounts one file, until the end of the scope. */
+function mountedAlone(file: string): Disposable {
+  expect(Bun.spawnSync(["mount", "--bind", file, file]).exitCode).toBe(0);
+  return { [Symbol.dispose]: () => void Bun.spawnSync(["umount", "--lazy", file]) };
+}
 
 test("the package has the module and the program as JavaScript, and the guides, but no source and no tests", () => {
   const files = readdirSync(join(project.path, "node_modules/plant-store"), {
@@ -317,9 +325,17 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
         const disk = join(project.path, `disk of ${name}`);
         mkdirSync(disk);
         using stack = new DisposableStack();
-        if (!skipsFullDisk) stack.use(smallDisk(disk, "size=2m"));
+        const mounted = `${disk}.db`;
+        writeFileSync(mounted, "");
+        if (!skipsMounts) {
+          stack.use(smallDisk(disk, "size=2m"));
+          stack.use(mountedAlone(mounted));
+        }
 
-        const env = skipsFullDisk ? {} : { SMALL_DISK: disk };
+        const env = {
+          ...(!skipsMounts && { SMALL_DISK: disk, MOUNTED_FILE: mounted }),
+          ...(!skipsOtherUser && { OTHER_USER: "65534" }),
+        };
         const { exitCode, output } = await project.run([...test, "sqlite_store.test.ts"], env);
         expect({ exitCode, output }).toMatchObject({ exitCode: 0 });
         expect(output).toContain("PlantStore.add() keeps every int64 exactly");

@@ -2,8 +2,11 @@
 // package in the place of the source.
 import assert from "node:assert/strict";
 import {
+  chmodSync,
+  chownSync,
   copyFileSync,
   existsSync,
+  mkdirSync,
   mkdtempSync,
   readFileSync,
   renameSync,
@@ -274,6 +277,63 @@ test("a store whose program has read the database file fails for good", async ()
   reopened.close();
 });
 
+const { MOUNTED_FILE, OTHER_USER, SMALL_DISK } = process.env;
+
+/** Why a file is not opened, without its path; `undefined` if it is. */
+async function refusalOf(path: string): Promise<string | undefined> {
+  try {
+    (await sqliteStore(path)).close();
+    return undefined;
+  } catch (error) {
+    return (error as Error).message.replace(/^Cannot open database ".*?": /, "");
+  }
+}
+
+/** Deno asks for all permissions before it tells who runs the program. */
+const unlessDeno = (refusal: string) => ("Deno" in globalThis ? undefined : refusal);
+
+test("sqliteStore() refuses a directory that others can write to, but not one of a group", async () => {
+  const shared = join(directory, "shared");
+  const path = join(shared, "plants.db");
+  mkdirSync(shared);
+
+  chmodSync(shared, 0o777);
+  assert.equal(
+    (await refusalOf(path))?.slice(0, 41),
+    unlessDeno("other users can write to its directory, a"),
+  );
+  assert.equal(existsSync(path), "Deno" in globalThis);
+  chmodSync(shared, 0o770);
+  assert.equal(await refusalOf(path), undefined);
+});
+
+test("sqliteStore() refuses the file of another user, and what another user has put beside its own", async () => {
+  // Giving files away needs root: whoever runs this says so.
+  if (OTHER_USER === undefined) return;
+  const give = (path: string) => chownSync(path, Number(OTHER_USER), Number(OTHER_USER));
+  const path = newPath();
+  (await sqliteStore(path)).close();
+
+  writeFileSync(`${path}-journal`, "rolled back");
+  give(`${path}-journal`);
+  assert.match((await refusalOf(path)) ?? "", /-journal" beside it belongs to uid \d+, and the /);
+  assert.equal(readFileSync(`${path}-journal`, "utf8"), "rolled back");
+  rmSync(`${path}-journal`);
+
+  give(path);
+  assert.equal(
+    (await refusalOf(path))?.replace(/;.*/, ""),
+    unlessDeno(`it belongs to uid ${OTHER_USER}`),
+  );
+});
+
+test("sqliteStore() refuses a file that is mounted without its directory", async () => {
+  // Without the right to mount one, whoever runs this says so.
+  if (MOUNTED_FILE === undefined) return;
+  const refusal = "it is mounted without its directory, and its WAL would be lost";
+  assert.equal((await refusalOf(MOUNTED_FILE))?.split(":")[0], unlessDeno(refusal));
+});
+
 test("a store goes on when another one of the program on the same file is closed", async () => {
   const path = newPath();
   const [one, other, third] = [
@@ -342,8 +402,6 @@ test("a store that meets a corrupt page refuses every call from then on, and wri
   await assert.rejects(sqliteStore(path), /: it is corrupt \(.+\); restore a backup/);
   assert.deepEqual(readFileSync(path), bytes);
 });
-
-const { SMALL_DISK } = process.env;
 
 test("a full disk refuses plants, loses none, and takes them again once there is room", async () => {
   // Without the right to mount one there is no small disk: whoever runs this says so.
