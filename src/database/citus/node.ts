@@ -38,7 +38,7 @@ const PROBE_TIMEOUT_MS = 1_000;
 export class CitusNode {
   readonly id: NodeId;
   /** For plants, and for the probe: whatever blocks that pool blocks every plant of the node. */
-  readonly #pool: Pool;
+  readonly pool: Pool;
   readonly #reading: Pool;
   readonly #map: () => ShardMap;
   readonly #held = new HeldIds();
@@ -70,7 +70,7 @@ export class CitusNode {
       }
     };
 
-    this.#pool = new Pool({ size: MAX_IN_FLIGHT, connect, onSilence: servers.suspect });
+    this.pool = new Pool({ size: MAX_IN_FLIGHT, connect, onSilence: servers.suspect });
     this.#reading = new Pool({ size: 1, connect, onSilence: servers.suspect });
   }
 
@@ -98,7 +98,7 @@ export class CitusNode {
       const part = batch.slice(start, start + MAX_PLANTS);
       const work: Work<readonly StoreOutcome[]> = (connection) =>
         addPlants(connection, part, this.#held, deadline, statements);
-      outcomes.push(...(await this.#pool.run(repeatingMoves(work), deadline - performance.now())));
+      outcomes.push(...(await this.pool.run(repeatingMoves(work), deadline - performance.now())));
     }
     return { outcomes, hasMoved };
   }
@@ -116,7 +116,7 @@ export class CitusNode {
   async #probe(timeoutMs: number): Promise<void> {
     try {
       const id = idOn(this.#map(), this.id);
-      if (id !== undefined) await this.#pool.run(repeatingMoves(probeNode(id)), timeoutMs);
+      if (id !== undefined) await this.pool.run(repeatingMoves(probeNode(id)), timeoutMs);
       this.#failure = undefined;
     } catch (error) {
       this.#failure = error;
@@ -132,7 +132,7 @@ export class CitusNode {
       type: "gauge",
       value: Number(this.#failure === undefined),
     };
-    return [ready, ...poolMetrics([this.#pool])];
+    return [ready, ...poolMetrics([this.pool])];
   }
 
   /** Runs work that reads, on a connection of its own: plants do not wait for it. */
@@ -141,7 +141,7 @@ export class CitusNode {
   }
 
   close(): void {
-    this.#pool.close();
+    this.pool.close();
     this.#reading.close();
   }
 }
