@@ -221,6 +221,8 @@ interface Named {
 
 const PATHS_TEST = "test/http/paths.test.ts";
 
+const STANDBY_TEST = "test/database/postgres/standby.test.ts";
+
 /** The files of the guide, in its order. */
 const OPERATION_STEPS: Readonly<Record<string, Named>> = {
   "src/database/database.ts": { error: "'get'" },
@@ -236,6 +238,7 @@ const OPERATION_STEPS: Readonly<Record<string, Named>> = {
   "src/database/sqlite/sqlite_adapter.ts": { error: "'get'" },
   "src/database/postgres/postgres_plants.ts": { error: "'readPlant'" },
   "src/database/postgres/postgres_database.ts": { error: "'get'" },
+  [STANDBY_TEST]: { error: "'get'" },
   "src/database/citus/citus_database.ts": { error: "'get'" },
   "src/auth/authenticate.ts": { error: '"read"' },
   "src/http/paths.ts": {
@@ -305,6 +308,7 @@ describe("Add an operation", () => {
     expect(
       await failuresIn(copy.path, [
         ...TESTS.filter((path) => path.startsWith("test/database")),
+        STANDBY_TEST,
         "test/http/openapi.test.ts",
         "test/http/app.test.ts",
         PATHS_TEST,
@@ -312,6 +316,19 @@ describe("Add an operation", () => {
         GUIDES_TEST,
       ]),
     ).toEqual([]);
+  });
+
+  test("without the commit after a row, a test names the read", async () => {
+    const file = "src/database/postgres/postgres_plants.ts";
+    const commit = "    await commitNothing(connection);\n    return plantFrom(row);";
+    const without = "    return plantFrom(row);";
+    mutate(copy.path, { file, from: commit, to: without });
+    const red = await failingTests(copy.path, STANDBY_TEST, "get\\(\\) shows no plant");
+    mutate(copy.path, { file, from: without, to: commit });
+    expect(red).toEqual([
+      expect.stringContaining("get() shows no plant that the standby may not have"),
+      expect.stringContaining("get() shows no plant that the standby may not have"),
+    ]);
   });
 
   test("the program reads a plant with every digit of its id, and counts it under the pattern", async () => {
