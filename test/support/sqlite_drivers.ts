@@ -1,3 +1,5 @@
+import { openSync } from "node:fs";
+
 import { connect } from "../../src/database/sqlite/bun_driver.ts";
 import { addingPlants } from "../../src/database/sqlite/sqlite_database.ts";
 import { type SqliteStore, sqliteStore } from "../../src/database/sqlite/sqlite_store.ts";
@@ -18,8 +20,9 @@ export const DRIVERS: Readonly<Record<string, (path: string) => Promise<SqliteSt
 
 // As a program of its own, on a disk that fails: stores plants until the store has failed.
 if (import.meta.main) {
-  const [driver = "", path = ""] = process.argv.slice(2);
+  const [driver = "", path = "", limit] = process.argv.slice(2);
   const store = await DRIVERS[driver]?.(path);
+  if (limit === "no descriptors") takeDescriptors();
   let acknowledged = 0;
   let isOpen = true;
   void store?.failed.then(() => (isOpen = false));
@@ -34,4 +37,13 @@ if (import.meta.main) {
 
   console.log(acknowledged);
   store?.close();
+}
+
+/** Leaves this process no file descriptor. */
+function takeDescriptors(): void {
+  try {
+    for (;;) openSync("/dev/null", "r");
+  } catch {
+    // That was the last one.
+  }
 }

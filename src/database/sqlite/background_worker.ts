@@ -66,7 +66,7 @@ const api = {
   },
 
   /**
-   * Ends a check after the step it is in, and closes the connections. The writer's is still open: so
+   * Ends a check after the step it is in, and closes the connections. A store still has one open: so
    * this one is not the last, and SQLite makes no checkpoint.
    */
   async close(): Promise<void> {

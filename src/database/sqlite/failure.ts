@@ -2,8 +2,7 @@ import { existsSync, renameSync, rmSync, writeFileSync } from "node:fs";
 
 import { isSystemError, PlantStoreError } from "../../errors.ts";
 import { DatabaseError } from "../database.ts";
-import type { Connection } from "./driver.ts";
-import { createPrivateFile, databaseFile, readTrusted, walBytes } from "./files.ts";
+import { createPrivateFile, databaseFile, readTrusted } from "./files.ts";
 import { inodeOf } from "./open_files.ts";
 
 // What an error of SQLite means for a plant, for the store, and for the next process:
@@ -239,35 +238,4 @@ export function isUnsynced(file: string): boolean {
 /** Removes the mark, once the WAL was reset. */
 export function clearUnsynced(file: string): void {
   rmSync(file + UNSYNCED, { force: true });
-}
-
-/**
- * Closes a connection and leaves the file and its WAL as they are. Otherwise the last connection to
- * close makes a checkpoint, and removes the WAL. After a failed fsync, the WAL in the page cache is
- * not on the disk. A corrupt file is evidence, and must not be written to.
- *
- * Neither bun:sqlite nor node:sqlite has a setting that prevents this checkpoint. It needs an
- * exclusive lock on the file, which SQLite does not give while another connection of the process
- * reads a WAL. That connection is opened for reading only, so it makes no checkpoint itself.
- *
- * @param evenEmpty Whether to leave an empty WAL, too, or one that is no longer at the path. SQLite
- *   would move what is in that one over what other processes have stored since.
- */
-export function closeLeavingWal(connection: Connection, evenEmpty: boolean): void {
-  let reader: Connection | undefined;
-
-  try {
-    // The reader leaves an empty WAL where there is none.
-    if (evenEmpty || walBytes(connection.filename) > 0) {
-      reader = connection.openReader();
-      // The first read takes the shared lock, which a connection to a WAL keeps. A page that is
-      // corrupt changes nothing.
-      reader.query("PRAGMA application_id").all();
-    }
-  } catch {
-    // Without a file, or a descriptor for it, SQLite closes as it always does.
-  }
-
-  connection[Symbol.dispose]();
-  reader?.[Symbol.dispose]();
 }

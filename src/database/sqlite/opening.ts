@@ -5,14 +5,13 @@ import { type Connection, type OpenFile, valueFrom } from "./driver.ts";
 import { toDatabaseError } from "./errors.ts";
 import {
   clearUnsynced,
-  closeLeavingWal,
   isFailedSync,
   isLocked,
   isUnsynced,
   markUnsynced,
   requireUnmarked,
 } from "./failure.ts";
-import { databaseFile, isOnePage, requireFiles } from "./files.ts";
+import { databaseFile, isOnePage, requireFiles, walBytes } from "./files.ts";
 import { hasOurTables, lastMigration, migrate, NEWEST } from "./migrations.ts";
 import { identityOf } from "./open_files.ts";
 import { checkOnOpening } from "./opening_check.ts";
@@ -79,11 +78,32 @@ export function openDatabase<Driver extends Connection>(
     return connection;
   } catch (error) {
     if (file !== undefined && isFailedSync(error)) markUnsynced(file);
-    // Without its WAL, a file that has just begun would look like one whose WAL was lost.
-    if (connection !== undefined)
-      closeLeavingWal(connection, file !== undefined && isOnePage(file));
+    if (connection !== undefined) closeAsItWas(connection, file);
     throw toDatabaseError("open", path, error);
   }
+}
+
+/**
+ * Closes a connection, and leaves the file and its WAL as they are: a second connection, which only
+ * reads, keeps SQLite from the checkpoint of the last one to close.
+ */
+function closeAsItWas(connection: Connection, file = ""): void {
+  let reader: Connection | undefined;
+
+  try {
+    // The reader leaves an empty WAL where there is none. Without its WAL, a file that has just begun
+    // would look like one whose WAL was lost.
+    if (walBytes(file) > 0 || isOnePage(file)) {
+      reader = connection.openReader();
+      // The first read takes the shared lock. A page that is corrupt changes nothing.
+      reader.query("PRAGMA application_id").all();
+    }
+  } catch {
+    // Without a file, or a descriptor for it, SQLite closes as it always does.
+  }
+
+  connection[Symbol.dispose]();
+  reader?.[Symbol.dispose]();
 }
 
 /** The database file, and its identity before SQLite has opened it. */

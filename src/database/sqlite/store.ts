@@ -4,7 +4,6 @@ import type { AddOutcome, PlantStore } from "../database.ts";
 import { type LastCheckpoints, nextCheckpoint, NO_CHECKPOINTS } from "./checkpoint.ts";
 import { type Connection, numberFrom } from "./driver.ts";
 import {
-  closeLeavingWal,
   CorruptError,
   corruptionIn,
   corruptionMarker,
@@ -99,6 +98,15 @@ export function storeOf(
     onCheckpointFailed,
   }: StoreOptions,
 ): Store {
+  // Keeps SQLite from the checkpoint that the last connection to close makes, and which no setting of
+  // the drivers prevents: after a failed fsync the WAL in the page cache is not on the disk, and
+  // nothing may write to a corrupt file. That checkpoint needs an exclusive lock, which SQLite does not
+  // give while another connection of the process is open. This one only reads, and makes none itself.
+  // It is open from the start: after a failure there may be no file to open, or no descriptor for it.
+  const reader = connection.openReader();
+  // The first read takes the shared lock, which a connection to a WAL keeps.
+  reader.query("PRAGMA application_id").all();
+
   const { promise: failed, resolve: resolveFailed } = Promise.withResolvers<Error>();
   const file = databaseFile(connection.filename);
   const marker = corruptionMarker(connection.filename);
@@ -197,26 +205,23 @@ export function storeOf(
     return translated;
   }
 
-  /**
-   * Ends all calls, for good. The other thread goes first: as long as this connection is open, closing
-   * another one makes no checkpoint.
-   */
+  /** Ends all calls, for good. Nothing moves out of the WAL any more, nor into it. */
   function fail(failure: unknown): void {
     if (end !== undefined) return;
     end = { failure };
+    closeConnection();
 
-    const leave = () => {
-      closeAsItIs();
+    const tell = () => {
+      reader[Symbol.dispose]();
       resolveFailed(failure as Error);
     };
-    if (background === undefined) leave();
-    else void background.close().then(leave, leave);
+    if (background === undefined) tell();
+    else void background.close().then(tell, tell);
   }
 
-  /** Closes the connection. Nothing moves out of the WAL any more, nor into it. */
-  function closeAsItIs(): void {
+  function closeConnection(): void {
     lock?.[Symbol.dispose]();
-    closeLeavingWal(connection, true);
+    connection[Symbol.dispose]();
   }
 
   let isScheduled = false;
@@ -305,15 +310,16 @@ export function storeOf(
     } catch (error) {
       if (end === undefined) {
         end = "closed";
-        closeAsItIs();
+        closeConnection();
+        reader[Symbol.dispose]();
       }
       throw error;
     }
 
     end = "closed";
-    lock?.[Symbol.dispose]();
-    // If another process uses the database, that one moves the WAL.
-    connection[Symbol.dispose]();
+    // The last connection removes the empty WAL. If another process uses the database, that one does.
+    reader[Symbol.dispose]();
+    closeConnection();
   }
 
   return {

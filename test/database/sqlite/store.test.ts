@@ -130,6 +130,21 @@ describe.each(Object.entries(DRIVERS))("the store on %s", (driver, open) => {
     },
   );
 
+  test.skipIf(skipsShim())(
+    "leaves the WAL after a failed fsync even if the process has no file descriptor left",
+    async () => {
+      using disk = makeDisk({ shim: true });
+      const program = [process.execPath, join(ROOT, "test/support/sqlite_drivers.ts")];
+      const options = disk.server({ faults: { failSync: 15 }, program });
+
+      const run = await runToEnd({ ...options, args: [driver, disk.database, "no descriptors"] });
+      expect({ ...run, stdout: Number(run.stdout) }).toMatchObject({ exitCode: 0, stderr: "" });
+      expect(Number(run.stdout)).toBeGreaterThan(0);
+      expect(Number(run.stdout)).toBeLessThan(100);
+      expect(statSync(`${disk.database}-wal`).size).toBeGreaterThan(0);
+    },
+  );
+
   test.skipIf(skipsDisk)(
     "starts on a full disk, refuses plants, and stores them once there is room",
     async () => {
