@@ -214,6 +214,14 @@ export class CommandError extends Error {
 }
 
 /**
+ * Something failed, and there is nothing more to print: it was printed or logged, or the reader of
+ * the output has ended, as `head` does.
+ */
+export class QuietFailure extends Error {
+  override readonly name = "QuietFailure";
+}
+
+/**
  * Checks a number that a program gives to the module: `NaN` compares as false, and would be no
  * limit at all.
  *

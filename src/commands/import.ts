@@ -5,12 +5,12 @@ import { eventLoopTurn, pause, withAbort, withDeadline } from "../async/timers.t
 import { adapterOf } from "../database/adapters.ts";
 import type { PlantStore, StoreOutcome } from "../database/database.ts";
 import { reasonOfRefusal } from "../database/refusals.ts";
-import { CommandError, ERRORS, PlantStoreError, reasonOf } from "../errors.ts";
+import { CommandError, ERRORS, PlantStoreError, QuietFailure, reasonOf } from "../errors.ts";
 import type { NewPlant } from "../plant/plant.ts";
 import { parsePlant } from "../plant/plant_json.ts";
 import { type Call, DATABASE_FLAG, type Subcommand } from "./command.ts";
 import { grouped } from "./messages.ts";
-import { type Io, QuietFailure } from "./process.ts";
+import type { Io } from "./process.ts";
 import { progressBar } from "./progress_bar.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
 

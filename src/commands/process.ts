@@ -1,4 +1,4 @@
-import { CommandError, reasonOf } from "../errors.ts";
+import { CommandError, QuietFailure, reasonOf } from "../errors.ts";
 import type { LogOutput } from "../telemetry/logging.ts";
 
 /** The input and output of commands, and the signal that stops them. */
@@ -26,14 +26,6 @@ export interface Io {
   readonly stop: AbortSignal;
   /** Handles SIGHUP from then on. */
   readonly onHangup: (listener: () => void) => void;
-}
-
-/**
- * A command failed, and there is nothing more to print: it was printed or logged, or the reader of
- * the output has ended, as `head` does.
- */
-export class QuietFailure extends Error {
-  override readonly name = "QuietFailure";
 }
 
 /**

@@ -1,6 +1,5 @@
 import { runService } from "../server/service.ts";
 import { settingsHelp, type Subcommand } from "./command.ts";
-import { QuietFailure } from "./process.ts";
 
 /** `plant-store serve`: ends after a signal; fails if the storage failed, even during the stop. */
 export const serve: Subcommand = {
@@ -9,7 +8,5 @@ export const serve: Subcommand = {
   flags: [["--host <address>"], ["--port <number>"], ["--database <url>"]],
   help: settingsHelp,
   example: "serve --port 8080 --database /var/lib/plant-store/plants.db",
-  async run({ io, config }) {
-    if (!(await runService(await config(), { ...io, terminal: io }))) throw new QuietFailure();
-  },
+  run: async ({ io, config }) => runService(await config(), { ...io, terminal: io }),
 };

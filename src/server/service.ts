@@ -6,7 +6,7 @@ import { withAbort, withDeadline } from "../async/timers.ts";
 import { version } from "../build/version.ts" with { type: "macro" };
 import { adapterOf } from "../database/adapters.ts";
 import type { PlantStore } from "../database/database.ts";
-import { ConfigError, PlantStoreError, reasonOf } from "../errors.ts";
+import { ConfigError, PlantStoreError, QuietFailure, reasonOf } from "../errors.ts";
 import { type GroupCommit, groupCommit, shardedCommit } from "../group_commit/group_commit.ts";
 import type { Observer } from "../http/observer.ts";
 import { errorResponse } from "../http/responses.ts";
@@ -35,12 +35,12 @@ export interface ServiceProcess {
 /**
  * Runs the service: from its start until a signal, or until its storage fails.
  *
- * @returns Whether nothing failed, not even during the stop. The log says what did.
+ * @throws {QuietFailure} If the storage failed, even during the stop: the log says what did.
  * @throws {ConfigError} If a file of the configuration cannot be used.
  * @throws {CommandError} If the server cannot listen, or the tokens cannot be read.
  * @throws {DatabaseError} If the database cannot be opened.
  */
-export async function runService(config: Config, process: ServiceProcess): Promise<boolean> {
+export async function runService(config: Config, process: ServiceProcess): Promise<void> {
   const format = config.logFormat ?? (process.terminal.isTerminal ? "pretty" : "json");
   const { log: output, hasColors: colors } = process;
   using logging = startLogging({ level: config.logLevel, format, colors, output });
@@ -54,7 +54,7 @@ export async function runService(config: Config, process: ServiceProcess): Promi
   }
 
   log.info("Stopped");
-  return lifetime.failure() === undefined;
+  if (lifetime.failure() !== undefined) throw new QuietFailure();
 }
 
 /** How long a service runs, and why it ends. */
