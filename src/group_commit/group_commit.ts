@@ -224,9 +224,12 @@ class Batcher implements GroupCommit {
     requireNumber("timeoutMs", timeoutMs, { min: 0, max: Infinity });
     this.#drained ??= Promise.withResolvers();
     const { promise, resolve } = this.#drained;
-    if (this.#size === 0) resolve();
+    if (this.#size === 0) {
+      // Nor does it wait for the clients that a linger expects.
+      this.#become(IDLE);
+      resolve();
+    } else this.#proceed(performance.now());
 
-    this.#proceed(performance.now());
     await withDeadline(promise, timeoutMs, () => this.#expire(Number.POSITIVE_INFINITY));
 
     resolve();
