@@ -139,6 +139,19 @@ export const CONNECT_TIMEOUT = "connect_timeout=60";
 /** A running PostgreSQL. It is removed with its data at the end of the scope. */
 export type PostgresCluster = Awaited<ReturnType<typeof startCluster>>;
 
+/** The server process whose commit waits for a standby, and is not one of these. */
+export async function waitingProcess(
+  { run }: Pick<PostgresCluster, "run">,
+  ...others: unknown[]
+): Promise<unknown> {
+  for (;;) {
+    const rows = await run("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'");
+    const found = rows.find(({ pid }) => !others.includes(pid));
+    if (found !== undefined) return found["pid"];
+    await Bun.sleep(5);
+  }
+}
+
 /** Starts a PostgreSQL of its own on a free port. */
 export async function startCluster({
   settings,

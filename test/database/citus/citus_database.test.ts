@@ -9,7 +9,7 @@ import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import type { NewPlant } from "../../../src/plant/plant.ts";
 import { citusCluster, type CitusWorker, skipsCitus } from "../../support/citus.ts";
 import { testDatabaseContract } from "../../support/database_contract.ts";
-import { databaseAt } from "../../support/postgres.ts";
+import { databaseAt, waitingProcess } from "../../support/postgres.ts";
 import { LONG_TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
@@ -195,24 +195,67 @@ describe.skipIf(skipsCitus())("Citus", () => {
     const fern = { id: 1n, name: "Fern" };
     await add(opened.plants, [fern]);
     const to = await moveShardOf(fern.id);
-    await using worker = databaseAt(to.url);
-    await worker.run(
-      "ALTER SYSTEM SET synchronous_standby_names = 'nobody'",
-      "SELECT pg_reload_conf()",
-    );
-    try {
-      while (
-        (await worker.run("SHOW synchronous_standby_names"))[0]?.["synchronous_standby_names"] ===
-        ""
-      )
-        await Bun.sleep(20);
+    {
+      await using _ = await withoutStandby(to);
       const adding = opened.plants.add([fern], { timeoutMs: 1_000 });
       await expect(adding).rejects.toMatchObject({ code: "storage_unavailable" });
-    } finally {
-      await worker.run("ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()");
     }
     expect(await add(opened.plants, [fern])).toEqual(["present"]);
   });
+
+  test("an export shows no plant that the synchronous standby of its node may not have", async () => {
+    await cluster.removeRows();
+    await using opened = await open();
+    const fern = { id: 1n, name: "Fern" };
+    await using standby = await withoutStandby(await workerOf(fern.id));
+
+    const adding = add(opened.plants, [fern]);
+    const ended = await waitingProcess(standby);
+    await standby.run(`SELECT pg_terminate_backend(${ended})`);
+    const again = await waitingProcess(standby, ended);
+
+    const page = opened.pages()[Symbol.asyncIterator]().next();
+    expect(await Promise.race([page, waitingProcess(standby, ended, again)])).toBeNumber();
+
+    await standby.regain();
+    expect(await page).toEqual({ done: false, value: [fern] });
+    expect(await adding).toEqual(["present"]);
+  });
+
+  /** A worker whose synchronous standby is gone, to the end of the scope. */
+  async function withoutStandby({ url: workerUrl }: CitusWorker) {
+    const worker = databaseAt(workerUrl);
+    const set = async (value: string) => {
+      await worker.run(
+        `ALTER SYSTEM SET synchronous_standby_names = '${value}'`,
+        "SELECT pg_reload_conf()",
+      );
+      const current = "SELECT current_setting('synchronous_standby_names') AS value";
+      while ((await worker.run(current))[0]?.["value"] !== value) await Bun.sleep(20);
+      // The checkpointer says whether commits wait for a standby.
+      await worker.run("CHECKPOINT");
+    };
+    await set("nobody");
+
+    return {
+      run: worker.run,
+      regain: () => set(""),
+      async [Symbol.asyncDispose]() {
+        await set("");
+        await worker[Symbol.asyncDispose]();
+      },
+    };
+  }
+
+  /** The worker that has the shard of an id. */
+  async function workerOf(id: bigint): Promise<CitusWorker> {
+    const [shard] = await cluster.run(
+      `SELECT nodeport FROM citus_shards WHERE shardid = get_shard_id_for_distribution_column('plants', ${id})`,
+    );
+    const worker = (await cluster.workers()).find(({ port }) => port === shard?.["nodeport"]);
+    if (worker === undefined) throw new Error("No worker");
+    return worker;
+  }
 
   /** Moves the shard of an id to another node. */
   async function moveShardOf(id: bigint): Promise<CitusWorker> {

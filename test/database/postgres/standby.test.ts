@@ -4,7 +4,7 @@ import type { Database } from "../../../src/database/database.ts";
 import { openPostgres } from "../../../src/database/postgres/postgres_database.ts";
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import type { NewPlant } from "../../../src/plant/plant.ts";
-import { skipsCluster } from "../../support/postgres.ts";
+import { skipsCluster, waitingProcess } from "../../support/postgres.ts";
 import { openDatabase, withCluster } from "../../support/postgres_database.ts";
 
 const FERN = { id: 1n, name: "Fern" };
@@ -22,24 +22,11 @@ const READS: Readonly<Record<ShowsPlants, Read>> = {
   },
 };
 
-/** The server processes whose commit waits for a standby. */
-const WAITING = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
-
 describe.skipIf(skipsCluster())("while the synchronous standby is gone", () => {
   const cluster = withCluster();
   const loseStandby = () => cluster().set("synchronous_standby_names", "nobody");
   const regainStandby = () => cluster().set("synchronous_standby_names", "");
   afterEach(regainStandby);
-
-  /** The process whose commit waits, and is not one of these. */
-  async function waitingProcess(...others: unknown[]): Promise<unknown> {
-    for (;;) {
-      const pids = (await cluster().run(WAITING)).map(({ pid }) => pid);
-      const pid = pids.find((each) => !others.includes(each));
-      if (pid !== undefined) return pid;
-      await Bun.sleep(5);
-    }
-  }
 
   // With the extended protocol, PostgreSQL writes CommandComplete before it commits. It is sent
   // with the warning that the wait has ended, and the connection is closed.
@@ -49,11 +36,11 @@ describe.skipIf(skipsCluster())("while the synchronous standby is gone", () => {
     await loseStandby();
 
     const adding = database.add([MOSS]);
-    const ended = await waitingProcess();
+    const ended = await waitingProcess(cluster());
     await cluster().run(`SELECT pg_terminate_backend(${ended})`);
 
     // It is sent again. The row is there, and the comparison waits for the standby to have it.
-    expect(await Promise.race([adding, waitingProcess(ended)])).toBeNumber();
+    expect(await Promise.race([adding, waitingProcess(cluster(), ended)])).toBeNumber();
     expect(await database.run("SELECT name FROM plants WHERE id = 2")).toEqual([{ name: "Moss" }]);
 
     await regainStandby();
@@ -79,12 +66,12 @@ describe.skipIf(skipsCluster())("while the synchronous standby is gone", () => {
     await loseStandby();
 
     const adding = database.add([FERN]);
-    const ended = await waitingProcess();
+    const ended = await waitingProcess(cluster());
     await cluster().run(`SELECT pg_terminate_backend(${ended})`);
-    const again = await waitingProcess(ended);
+    const again = await waitingProcess(cluster(), ended);
 
     const shown = read(reader);
-    expect(await Promise.race([shown, waitingProcess(ended, again)])).toBeNumber();
+    expect(await Promise.race([shown, waitingProcess(cluster(), ended, again)])).toBeNumber();
 
     await regainStandby();
     expect(await shown).toEqual(FERN);
