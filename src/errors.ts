@@ -221,6 +221,23 @@ export class QuietFailure extends Error {
   override readonly name = "QuietFailure";
 }
 
+/**
+ * Checks a number that a program gives to the module: `NaN` compares as false, and would be no
+ * limit at all.
+ *
+ * @throws {TypeError} If it is not a number from `min` to `max`.
+ */
+export function requireNumber(
+  name: string,
+  value: unknown,
+  { min = 1, max = Number.MAX_SAFE_INTEGER } = {},
+): void {
+  if (typeof value === "number" && value >= min && value <= max) return;
+
+  const given = typeof value === "string" ? `"${value}"` : String(value);
+  throw new TypeError(`Cannot use \`${name}\` ${given}: expected ${min} to ${max}`);
+}
+
 /** Whether the operating system refused something, such as opening a file. */
 export function isSystemError(error: unknown): boolean {
   return error instanceof Error && "syscall" in error;

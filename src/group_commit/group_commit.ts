@@ -1,12 +1,6 @@
-import {
-  MAX_TIMER_MS,
-  onNextTurn,
-  requireNumber,
-  startDeadline,
-  withDeadline,
-} from "../async/timers.ts";
+import { MAX_TIMER_MS, onNextTurn, startDeadline, withDeadline } from "../async/timers.ts";
 import type { AddOutcome, PlantStore, StoreOutcome } from "../database/database.ts";
-import { PlantStoreError } from "../errors.ts";
+import { PlantStoreError, requireNumber } from "../errors.ts";
 import { type NewPlant, textLength } from "../plant/plant.ts";
 import { expectedAfter, lingerMsAfter, nextStep } from "./next_step.ts";
 

@@ -1,7 +1,7 @@
 import { safeParse } from "fast-content-type-parse";
 
-import { pause, requireNumber } from "../async/timers.ts";
-import { PlantStoreError } from "../errors.ts";
+import { pause } from "../async/timers.ts";
+import { PlantStoreError, requireNumber } from "../errors.ts";
 
 /** Reads the bodies of requests, and knows how large one may be. */
 export interface BodyReader {

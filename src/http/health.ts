@@ -1,7 +1,7 @@
 import { Elysia } from "elysia";
 
-import { MAX_TIMER_MS, requireNumber, withDeadline } from "../async/timers.ts";
-import { PlantStoreError } from "../errors.ts";
+import { MAX_TIMER_MS, withDeadline } from "../async/timers.ts";
+import { PlantStoreError, requireNumber } from "../errors.ts";
 
 /**
  * The two public paths for supervisors and load balancers: `/livez` returns 200 while the process
