@@ -12,6 +12,7 @@ export const MAX_TIMER_MS = 2 ** 31 - 1;
  *   as 25 days.
  * @param onTimeout Called at the deadline: what it returns takes the promise's place, what it
  *   throws rejects.
+ * @throws {TypeError} If `timeoutMs` is not a number.
  * @throws Whatever the promise rejects with, or `onTimeout` throws.
  * @example
  * await withDeadline(server.stop(), 10_000, () => log("Connections are left"));
@@ -36,9 +37,14 @@ const MAX_EXTENSION_MS = 1_000;
  * the deadline is extended once, by as much as the timer was late, up to a second.
  *
  * @returns A function that clears the deadline.
+ * @throws {TypeError} If `timeoutMs` is not a number.
  */
 export function startDeadline(timeoutMs: number, onTimeout: () => void): () => void {
   const delayMs = Math.min(Math.max(0, timeoutMs), MAX_TIMER_MS);
+  // A timer would take it for 0.
+  if (Number.isNaN(delayMs))
+    throw new TypeError(`Cannot use \`timeoutMs\` ${timeoutMs}: expected a number`);
+
   const deadline = performance.now() + delayMs;
   let timer = setTimeout(() => {
     const lateMs = performance.now() - deadline;

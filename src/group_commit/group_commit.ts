@@ -57,6 +57,8 @@ export interface GroupCommit {
    * Accepts no further plants, and resolves once every accepted plant has its outcome. A plant
    * without one after `timeoutMs` milliseconds is rejected with `storage_unavailable`. `Infinity`
    * waits for all of them.
+   *
+   * @throws {TypeError} If `timeoutMs` is not a number: then nothing changes.
    */
   drain(timeoutMs: number): Promise<void>;
 }
@@ -215,17 +217,19 @@ class Batcher implements GroupCommit {
   }
 
   async drain(timeoutMs: number): Promise<void> {
-    requireNumber("timeoutMs", timeoutMs, { min: 0, max: Infinity });
-    this.#drained ??= Promise.withResolvers();
-    const { promise, resolve } = this.#drained;
+    const drained = this.#drained ?? Promise.withResolvers();
+    const { promise, resolve } = drained;
+    // Throws for NaN: then nothing has changed.
+    const drain = withDeadline(promise, timeoutMs, () => this.#expire(Number.POSITIVE_INFINITY));
+    this.#drained = drained;
+
     if (this.#size === 0) {
       // Nor does it wait for the clients that a linger expects.
       this.#become(IDLE);
       resolve();
     } else this.#proceed(performance.now());
 
-    await withDeadline(promise, timeoutMs, () => this.#expire(Number.POSITIVE_INFINITY));
-
+    await drain;
     resolve();
     this.#expiry?.();
   }
