@@ -45,12 +45,22 @@ export async function run(
   });
 
   try {
-    await program.parseAsync(args, { from: "user" }).catch(exceptHelp);
+    await program.parseAsync(withCommand(args), { from: "user" }).catch(exceptHelp);
     if (help !== "") await writeOutput(io, help);
     return 0;
   } catch (error) {
     return toExitCode(error, io);
   }
+}
+
+/**
+ * Arguments that begin with a flag are those of `serve`. Commander's own default command would take
+ * a mistyped command for an argument.
+ */
+function withCommand(args: readonly string[]): readonly string[] {
+  const [first = "-"] = args;
+  const isOfProgram = /^(?:-h|--help|-V|--version)$/.test(first);
+  return first.startsWith("-") && !isOfProgram ? ["serve", ...args] : args;
 }
 
 /** Help and the version end Commander with an error of code 0. */
@@ -86,7 +96,7 @@ export function declareProgram(action: Action, output: OutputConfiguration = {})
         return Help.prototype.formatHelp(command, help);
       },
     })
-    .showHelpAfterError("See plant-store help COMMAND")
+    .showHelpAfterError("See plant-store --help")
     .exitOverride()
     .configureOutput({
       ...output,
@@ -104,6 +114,7 @@ export function declareProgram(action: Action, output: OutputConfiguration = {})
     .command("token")
     .description("Create, list, revoke, delete and prune bearer tokens")
     .helpCommand(false)
+    .showHelpAfterError("See plant-store token --help")
     .addHelpText("after", examples("token create greenhouse --expires 90d", "token list"));
   declare(token, TOKEN_COMMANDS, action);
 
@@ -119,8 +130,9 @@ export function declareProgram(action: Action, output: OutputConfiguration = {})
 function declare(parent: Command, subcommands: readonly Subcommand[], action: Action): void {
   for (const subcommand of subcommands) {
     const { usage, description, flags = [DATABASE_FLAG], help, example } = subcommand;
-    const isDefault = subcommand === serve;
-    const command = parent.command(usage, { isDefault }).description(description);
+    const command = parent.command(usage).description(description);
+    const name = parent.name() === "token" ? `token ${command.name()}` : command.name();
+    command.showHelpAfterError(`See plant-store ${name} --help`);
 
     for (const [flag, meaning, preset] of flags) command.option(flag, meaning, preset);
     if (help !== undefined) command.addHelpText("after", help);

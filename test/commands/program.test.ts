@@ -102,35 +102,45 @@ test.each(flags)(
     const words = command.split(" ");
     for (const args of [[mistype(flag)], [mistype(flag), "x"], [`${mistype(flag)}=x`]]) {
       expect(await call(...words, ...args)).toEqual(
-        misused(`unknown option '${args[0]}'\n(Did you mean ${flag}?)`),
+        misused(`unknown option '${args[0]}'\n(Did you mean ${flag}?)`, command),
       );
     }
   },
 );
 
 /** How a call ends that Commander refuses. */
-function misused(complaint: string) {
-  const stderr = `error: ${complaint}\nSee plant-store help COMMAND\n`;
+function misused(complaint: string, command: string) {
+  const stderr = `error: ${complaint}\nSee ${["plant-store", command, "--help"].filter(Boolean).join(" ")}\n`;
   return { exitCode: 2, stdout: "", stderr };
 }
 
 test.each([
-  ["xyzzy", "too many arguments for 'serve'. Expected 0 arguments but got 1: xyzzy."],
-  ["", "too many arguments for 'serve'. Expected 0 arguments but got 1: ."],
-  ["exprot", "too many arguments for 'serve'. Expected 0 arguments but got 1: exprot."],
-  ["token xyzzy", "unknown command 'xyzzy'"],
-  ["token lits", "unknown command 'lits'\n(Did you mean list?)"],
-  ["-x", "unknown option '-x'"],
-  ["--hepl", "unknown option '--hepl'\n(Did you mean --help?)"],
-  ["--port", "option '--port <number>' argument missing"],
-  ["import", "missing required argument 'file'"],
-  ["token create", "missing required argument 'name'"],
-  ["export --json", "unknown option '--json'"],
-  ["--json", "unknown option '--json'"],
-  ["--a\u001b[31m", "unknown option '--a\\u{1b}[31m'"],
-])("%j is a usage error", async (words, complaint) => {
-  expect(await call(...words.split(" "))).toEqual(misused(complaint));
-});
+  ["xyzzy", "unknown command 'xyzzy'", ""],
+  ["", "unknown command ''", ""],
+  ["exprot", "unknown command 'exprot'\n(Did you mean export?)", ""],
+  ["Serve --port 1", "unknown command 'Serve'\n(Did you mean serve?)", ""],
+  ["token xyzzy", "unknown command 'xyzzy'", "token"],
+  ["token lits", "unknown command 'lits'\n(Did you mean list?)", "token"],
+  ["-x", "unknown option '-x'", "serve"],
+  ["--hepl", "unknown option '--hepl'\n(Did you mean --help?)", "serve"],
+  ["--port", "option '--port <number>' argument missing", "serve"],
+  [
+    "--port 1 export",
+    "too many arguments for 'serve'. Expected 0 arguments but got 1: export.",
+    "serve",
+  ],
+  ["import", "missing required argument 'file'", "import"],
+  ["token create", "missing required argument 'name'", "token create"],
+  ["export --json", "unknown option '--json'", "export"],
+  ["--json", "unknown option '--json'", "serve"],
+  ["--a\u001b[31m", "unknown option '--a\\u{1b}[31m'", "serve"],
+])(
+  "%j is a usage error, and names the help that has the answer",
+  async (words, complaint, command) => {
+    expect(await call(...words.split(" "))).toEqual(misused(complaint, command));
+    expect((await call(...command.split(" ").filter(Boolean), "--help")).exitCode).toBe(0);
+  },
+);
 
 const wrongCalls: [string, string][] = [
   ["export --format xml", "Cannot use --format xml: expected ndjson or csv"],
