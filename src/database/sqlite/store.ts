@@ -103,9 +103,9 @@ export function storeOf(
   // nothing may write to a corrupt file. That checkpoint needs an exclusive lock, which SQLite does not
   // give while another connection of the process is open. This one only reads, and makes none itself.
   // It is open from the start: after a failure there may be no file to open, or no descriptor for it.
-  const reader = connection.openReader();
+  const walGuard = connection.openReader();
   // The first read takes the shared lock, which a connection to a WAL keeps.
-  reader.query("PRAGMA application_id").all();
+  walGuard.query("PRAGMA application_id").all();
 
   const { promise: failed, resolve: resolveFailed } = Promise.withResolvers<Error>();
   const file = databaseFile(connection.filename);
@@ -212,7 +212,7 @@ export function storeOf(
     closeConnection();
 
     const tell = () => {
-      reader[Symbol.dispose]();
+      walGuard[Symbol.dispose]();
       resolveFailed(failure as Error);
     };
     if (background === undefined) tell();
@@ -311,14 +311,14 @@ export function storeOf(
       if (end === undefined) {
         end = "closed";
         closeConnection();
-        reader[Symbol.dispose]();
+        walGuard[Symbol.dispose]();
       }
       throw error;
     }
 
     end = "closed";
     // The last connection removes the empty WAL. If another process uses the database, that one does.
-    reader[Symbol.dispose]();
+    walGuard[Symbol.dispose]();
     closeConnection();
   }
 
