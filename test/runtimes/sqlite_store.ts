@@ -4,10 +4,12 @@ import assert from "node:assert/strict";
 import {
   chmodSync,
   chownSync,
+  closeSync,
   copyFileSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
+  openSync,
   readFileSync,
   renameSync,
   rmSync,
@@ -260,21 +262,27 @@ test("a store whose file was replaced, or whose WAL was removed, fails for good"
   }
 });
 
-test("a store whose program has read the database file fails for good", async () => {
+test("a store whose program has read the database file fails for good, whichever descriptor is the lowest", async () => {
   // Deno asks for all permissions first, and only Linux shows a lock.
   if ("Deno" in globalThis || !existsSync("/proc/self/fdinfo")) return;
 
-  const path = newPath();
-  const store = await sqliteStore(path);
-  assert.deepEqual(await add(store, FERN), ["added"]);
-  readFileSync(path);
-  await assert.rejects(add(store, MOSS), UNAVAILABLE);
-  const failure = (await store.failed) as Error & { readonly cause: Error };
-  assert.match(failure.cause.message, /^something else in this program opened and closed/);
+  for (const count of [0, 8]) {
+    const path = newPath();
+    // Those that are closed while the store opens are lower than the one that has the lock.
+    const others = Array.from({ length: count }, () => openSync(".", "r"));
+    const opening = sqliteStore(path);
+    for (const other of others) closeSync(other);
+    const store = await opening;
+    assert.deepEqual(await add(store, FERN), ["added"]);
+    readFileSync(path);
+    await assert.rejects(add(store, MOSS), UNAVAILABLE);
+    const failure = (await store.failed) as Error & { readonly cause: Error };
+    assert.match(failure.cause.message, /^something else in this program opened and closed/);
 
-  const reopened = await sqliteStore(path);
-  assert.deepEqual(await add(reopened, FERN, MOSS), ["present", "present"]);
-  reopened.close();
+    const reopened = await sqliteStore(path);
+    assert.deepEqual(await add(reopened, FERN, MOSS), ["present", "present"]);
+    reopened.close();
+  }
 });
 
 const { MOUNTED_FILE, OTHER_USER, SMALL_DISK } = process.env;

@@ -55,10 +55,13 @@ export function watchLock(path: string): SharedLock {
   function isHeld(): boolean {
     if (isShown()) return true;
 
-    // Another connection of this process had the descriptor, and was closed.
-    close();
-    description = descriptionOf(identity);
-    return isShown();
+    // Another connection of this process may have taken it: only with its descriptor it is shown.
+    for (const name of descriptorsOf(identity)) {
+      close();
+      description = describe(name);
+      if (isShown()) return true;
+    }
+    return false;
   }
 
   const canSee = isHeld();
@@ -69,16 +72,25 @@ export function watchLock(path: string): SharedLock {
   };
 }
 
-/** Opens the description of a descriptor that this process has of a file; not the file itself. */
-function descriptionOf(identity: string): number | undefined {
-  if (!SEES_PROCESS) return undefined;
+/** The descriptors that this process has of a file. */
+function descriptorsOf(identity: string): string[] {
+  if (!SEES_PROCESS) return [];
 
   try {
     const isOfFile = (name: string) => identityOf(`/proc/self/fd/${name}`) === identity;
-    const name = readdirSync("/proc/self/fd").find(isOfFile);
-    return name === undefined ? undefined : openSync(`/proc/self/fdinfo/${name}`, "r");
+    return readdirSync("/proc/self/fd").filter(isOfFile);
   } catch {
     // No Linux, or a system without /proc.
+    return [];
+  }
+}
+
+/** Opens the description of a descriptor; not its file. */
+function describe(name: string): number | undefined {
+  try {
+    return openSync(`/proc/self/fdinfo/${name}`, "r");
+  } catch {
+    // It was closed, or no descriptor is left.
     return undefined;
   }
 }
