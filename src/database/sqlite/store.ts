@@ -98,21 +98,9 @@ export function storeOf(
     onCheckpointFailed,
   }: StoreOptions,
 ): Store {
-  // Keeps SQLite from the checkpoint that the last connection to close makes, and which no setting of
-  // the drivers prevents: after a failed fsync the WAL in the page cache is not on the disk, and
-  // nothing may write to a corrupt file. That checkpoint needs an exclusive lock, which SQLite does not
-  // give while another connection of the process is open. This one only reads, and makes none itself.
-  // It is open from the start: after a failure there may be no file to open, or no descriptor for it.
-  const walGuard = connection.openReader();
-  // The first read takes the shared lock, which a connection to a WAL keeps.
-  walGuard.query("PRAGMA application_id").all();
-
   const { promise: failed, resolve: resolveFailed } = Promise.withResolvers<Error>();
-  const file = databaseFile(connection.filename);
-  const marker = corruptionMarker(connection.filename);
-  const lookAtFiles = watchFiles(connection.filename);
+  const { file, marker, lookAtFiles, frameBytes, walGuard } = prepare(connection);
   const lock = sharesProcess ? watchLock(connection.filename) : undefined;
-  const frameBytes = numberFrom(connection, "PRAGMA page_size") + FRAME_HEADER_BYTES;
 
   /** Why no call may reach SQLite any more. */
   let end: { readonly failure: unknown } | "closed" | undefined;
@@ -342,6 +330,34 @@ export function storeOf(
       close();
     },
   };
+}
+
+/** Opens and reads what a store needs. If something is missing, closes the connection. */
+function prepare(connection: Connection) {
+  let walGuard: Connection | undefined;
+
+  try {
+    const file = databaseFile(connection.filename);
+    const marker = corruptionMarker(connection.filename);
+    const lookAtFiles = watchFiles(connection.filename);
+    const frameBytes = numberFrom(connection, "PRAGMA page_size") + FRAME_HEADER_BYTES;
+
+    // Keeps SQLite from the checkpoint that the last connection to close makes, and which no setting
+    // of the drivers prevents: after a failed fsync the WAL in the page cache is not on the disk, and
+    // nothing may write to a corrupt file. That checkpoint needs an exclusive lock, which SQLite does
+    // not give while another connection of the process is open. This one only reads, and makes none
+    // itself. It is open from the start: after a failure there may be no file to open, or no
+    // descriptor for it.
+    walGuard = connection.openReader();
+    // The first read takes the shared lock, which a connection to a WAL keeps.
+    walGuard.query("PRAGMA application_id").all();
+
+    return { file, marker, lookAtFiles, frameBytes, walGuard };
+  } catch (error) {
+    walGuard?.[Symbol.dispose]();
+    connection[Symbol.dispose]();
+    throw error;
+  }
 }
 
 /**

@@ -145,6 +145,40 @@ describe.each(Object.entries(DRIVERS))("the store on %s", (driver, open) => {
     },
   );
 
+  test.skipIf(process.platform !== "linux")(
+    "leaves nothing open if the process has too few file descriptors for it",
+    async () => {
+      using directory = emptyDirectory();
+      const script = `
+        import { closeSync, openSync, readdirSync, readlinkSync } from "node:fs";
+        import { DRIVERS } from ${JSON.stringify(join(ROOT, "test/support/sqlite_drivers.ts"))};
+        const [driver, path] = process.argv.slice(1);
+        const open = DRIVERS[driver];
+        const links = () => readdirSync("/proc/self/fd").map((fd) => {
+          try { return readlinkSync("/proc/self/fd/" + fd); } catch { return ""; }
+        });
+        (await open(path)).close();
+        for (let free = 0; ; free++) {
+          const others = [];
+          try { for (;;) others.push(openSync("/dev/null")); } catch {}
+          for (const other of others.splice(0, free)) closeSync(other);
+          const store = await open(path).catch(() => undefined);
+          for (const other of others) closeSync(other);
+          store?.close();
+          console.log(free, links().filter((link) => link.startsWith(path)).length);
+          if (store !== undefined) break;
+        }`;
+
+      const limited = ["sh", "-c", 'ulimit -n 100 && exec "$@"', "sh", process.execPath, "-e"];
+      const args = [script, driver, directory.at("plants.db")];
+      const run = await runToEnd({ program: limited, args });
+      expect(run).toMatchObject({ exitCode: 0, stderr: "" });
+      const left = run.stdout.trim().split("\n");
+      expect(left).toEqual(left.map((_, free) => `${free} 0`));
+      expect(left.length).toBeGreaterThan(3);
+    },
+  );
+
   test.skipIf(skipsDisk)(
     "starts on a full disk, refuses plants, and stores them once there is room",
     async () => {
