@@ -15,6 +15,7 @@ import {
   ROOT,
   runToEnd,
   startServer,
+  temporaryDirectory,
 } from "../support/program.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
@@ -472,11 +473,12 @@ async function typeErrors(root: string): Promise<string[]> {
   return `${stdout}${stderr}`.split("\n").filter((line) => / error TS\d+: /.test(line));
 }
 
-/** The names of the tests that fail. */
+/** The names of the tests that fail. A renamed copy has a PostgreSQL of a name that nobody else uses. */
 async function failuresIn(root: string, files: readonly string[]): Promise<string[]> {
   const paths = files.map((file) => `./${file}`);
   const { stderr } = await Bun.$`bun test --parallel=2 --no-isolate ${paths}`
     .cwd(root)
+    .env({ ...process.env, TMPDIR: temporaryDirectory() })
     .quiet()
     .nothrow();
   const output = stderr.toString();
