@@ -3,6 +3,7 @@ import type { NewPlant } from "../../plant/plant.ts";
 import type { AddOutcome, PlantStore } from "../database.ts";
 import { type LastCheckpoints, nextCheckpoint, NO_CHECKPOINTS } from "./checkpoint.ts";
 import { type Connection, numberFrom } from "./driver.ts";
+import { toDatabaseError } from "./errors.ts";
 import {
   CorruptError,
   corruptionIn,
@@ -86,7 +87,11 @@ export interface CheckpointThread {
  */
 const BLOCKING_TIMEOUT_MS = 100;
 
-/** Makes the store of a connection. */
+/**
+ * Makes the store of a connection.
+ *
+ * @throws {DatabaseError} If it cannot: then the connection is closed.
+ */
 export function storeOf(
   connection: Connection,
   {
@@ -332,7 +337,7 @@ export function storeOf(
   };
 }
 
-/** Opens and reads what a store needs. If something is missing, closes the connection. */
+/** Opens and reads what a store needs. If that fails, closes the connection. */
 function prepare(connection: Connection) {
   let walGuard: Connection | undefined;
 
@@ -356,7 +361,7 @@ function prepare(connection: Connection) {
   } catch (error) {
     walGuard?.[Symbol.dispose]();
     connection[Symbol.dispose]();
-    throw error;
+    throw toDatabaseError("open", connection.filename, error);
   }
 }
 
