@@ -1,7 +1,8 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { readFileSync } from "node:fs";
+import { readFileSync, statSync, writeFileSync } from "node:fs";
 
+import { walBytes } from "../../src/database/sqlite/files.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { getBytes, limited, newPlants, postBytes, verdictOf } from "../support/load.ts";
 import { exitCodeOf, freePort, start, TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -121,6 +122,31 @@ test.concurrent.skipIf(skipsShim())(
     server.disk.raise("fail-sync");
     expect(await stop(server)).toBe(1);
     expect((await server.stderr.end).trimEnd().split("\n").at(-2)).toContain(FAILED);
+  },
+);
+
+test.concurrent.skipIf(skipsShim())(
+  "a checkpoint that hangs while the storage fails moves nothing when the disk responds again",
+  async () => {
+    await using server = await startOnDisk({ shim: true });
+    const { disk, stderr, child, ledger } = server;
+    disk.raise("hang-checkpoint");
+    const next = newPlants("stuck checkpoint");
+    const large = () => ({ ...next(), name: "x".repeat(4_000) });
+    const load = server.load({ next: () => (disk.isRaised("hit") ? undefined : large()) });
+    await load.end;
+    const wal = walBytes(disk.database);
+    expect(wal).toBeGreaterThan(0);
+
+    const { ino } = statSync(disk.database, { bigint: true });
+    const marked = JSON.stringify({ inode: `${ino}`, finding: "a page is gone" });
+    writeFileSync(`${disk.database}-corrupt`, marked, { mode: 0o600 });
+    expect(verdictOf(await send(server.url, ledger, next()))).toBe("503/5032");
+    await stderr.until(/Stopping: the storage failed/);
+    disk.clear("hang-checkpoint");
+
+    expect(await exitCodeOf(child)).toBe(1);
+    expect(walBytes(disk.database)).toBe(wal);
   },
 );
 

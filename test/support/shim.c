@@ -16,6 +16,7 @@
  *   SHIM_SYNC_MS      how much longer each fsync takes, in milliseconds
  *   SHIM_FLAGS        a directory; while one of these files is in it:
  *       hang          an fsync does not return
+ *       hang-checkpoint  an fsync of the database itself does not return
  *       fail-sync     an fsync fails with EIO
  *       fail-write    a write fails
  *       fail-checkpoint  a write to the database itself fails: with a WAL these are the checkpoint's
@@ -335,12 +336,12 @@ static int write_fails(const char *path) {
   return 1;
 }
 
-static int sync_fails(void) {
+static int sync_fails(const char *path) {
   static long kills;
   kill_at(kill_sync, &kills);
   long count = __atomic_add_fetch(&syncs, 1, __ATOMIC_SEQ_CST);
   if (sync_ms > 0) usleep(sync_ms * 1000);
-  for (int seen = 0; has_flag("hang"); usleep(5000))
+  for (int seen = 0; has_flag("hang") || (index_of(path) == 0 && has_flag("hang-checkpoint")); usleep(5000))
     if (!seen++) put_flag("hit");
   if (count != fail_sync && !has_flag("fail-sync")) return 0;
   put_flag("hit");
@@ -394,7 +395,7 @@ static int sync_file(int fd, int (*real)(int)) {
     if (power && database != NULL && path_of(fd, path) && strcmp(path, directory) == 0) make_names_durable();
     return real(fd);
   }
-  int fails = sync_fails();
+  int fails = sync_fails(path);
   /* The shadow stands for the disk: waiting for the real one would add nothing. */
   if (!power) return fails ? -1 : real(fd);
   lock_files();

@@ -39,7 +39,14 @@ export interface Faults {
  * has happened, and `told` when it has reported to one process an fsync that failed in another.
  */
 export type Flag =
-  "hang" | "fail-sync" | "fail-write" | "fail-checkpoint" | "sick" | "hit" | "told";
+  | "hang"
+  | "hang-checkpoint"
+  | "fail-sync"
+  | "fail-write"
+  | "fail-checkpoint"
+  | "sick"
+  | "hit"
+  | "told";
 
 /**
  * Whether the shim cannot be used here. Says so, for the tests that skip themselves, or fails in

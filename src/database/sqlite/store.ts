@@ -76,7 +76,7 @@ export interface CheckpointThread {
   /** Moves pages from the WAL into the database, and syncs it. */
   pass(): Promise<void>;
   /** Closes the connection, without a checkpoint. Resolves after a second even if the disk hangs. */
-  close(): Promise<void>;
+  close(): Promise<unknown>;
   /** Resolves if the thread crashes, which fails the store. */
   readonly failed: Promise<Error>;
 }
@@ -204,12 +204,11 @@ export function storeOf(
     end = { failure };
     closeConnection();
 
-    const tell = () => {
-      walGuard[Symbol.dispose]();
-      resolveFailed(failure as Error);
-    };
-    if (background === undefined) tell();
-    else void background.close().then(tell, tell);
+    const tell = () => resolveFailed(failure as Error);
+    // The other thread may hang, and close its connection at any time later: so the guard stays.
+    if (background !== undefined) return void background.close().then(tell, tell);
+    walGuard[Symbol.dispose]();
+    tell();
   }
 
   function closeConnection(): void {
