@@ -96,7 +96,7 @@ export const ABLATED_PARTS: readonly AblatedPart[] = [
   },
   {
     name: "checkpoints",
-    without: [change("database/sqlite/store.ts", "scheduleLook();", "")],
+    without: [change("database/sqlite/store.ts", "checkpoints.schedule(plants);", "")],
   },
   {
     name: "response checked by its schema",

@@ -3,13 +3,13 @@ import { openSync } from "node:fs";
 import { connect } from "../../src/database/sqlite/bun_driver.ts";
 import { addingPlants } from "../../src/database/sqlite/sqlite_database.ts";
 import { type SqliteStore, sqliteStore } from "../../src/database/sqlite/sqlite_store.ts";
-import { storeOf } from "../../src/database/sqlite/store.ts";
+import { openStore } from "../../src/database/sqlite/store.ts";
 
 /** The store of SQLite on each of its drivers, on this thread. */
 export const DRIVERS: Readonly<Record<string, (path: string) => Promise<SqliteStore>>> = {
   async "bun:sqlite"(path) {
     const connection = connect(path, { resetsWal: true });
-    return storeOf(connection, {
+    return openStore(connection, {
       addPlant: addingPlants(connection),
       lockTimeoutMs: 1_000,
       walBytes: new Float64Array(1),

@@ -8,7 +8,7 @@ import { sqliteMetrics } from "./checkpoint.ts";
 import { BUSY_TIMEOUT_MS } from "./opening.ts";
 import { readPage } from "./pages.ts";
 import { plants } from "./schema.ts";
-import { storeOf, type StoreOptions } from "./store.ts";
+import { openStore, type StoreOptions } from "./store.ts";
 import { type SqliteTokens, sqliteTokens } from "./tokens.ts";
 
 /** A SQLite database on this thread. */
@@ -27,7 +27,7 @@ export function sqliteDatabase(
   options: Partial<Omit<StoreOptions, "addPlant">> = {},
 ): SqliteDatabase {
   const { walBytes = new Float64Array(1) } = options;
-  const store = storeOf(client, {
+  const store = openStore(client, {
     lockTimeoutMs: BUSY_TIMEOUT_MS,
     ...options,
     walBytes,

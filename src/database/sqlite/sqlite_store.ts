@@ -5,7 +5,7 @@ import { DatabaseError, type PlantStore } from "../database.ts";
 import { addingPlants, openNode } from "./node_driver.ts";
 import { BUSY_TIMEOUT_MS, openDatabase } from "./opening.ts";
 import { sqlitePath } from "./path.ts";
-import { retryWhileLocked, storeOf } from "./store.ts";
+import { openStore, retryWhileLocked } from "./store.ts";
 
 /** Plants in a file of SQLite. */
 export interface SqliteStore extends PlantStore {
@@ -72,7 +72,7 @@ export async function sqliteStore(path: string): Promise<SqliteStore> {
     const open = () => openDatabase(openNode, file, { busyTimeoutMs: 0, resetsWal: true });
     const connection = await retryWhileLocked(open, BUSY_TIMEOUT_MS);
 
-    const { add, probe, failed, close } = storeOf(connection, {
+    const { add, probe, failed, close } = openStore(connection, {
       addPlant: addingPlants(connection),
       lockTimeoutMs: PROBE_TIMEOUT_MS,
       sharesProcess: true,

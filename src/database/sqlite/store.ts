@@ -1,8 +1,8 @@
 import { backoffMs, pause } from "../../async/timers.ts";
 import type { NewPlant } from "../../plant/plant.ts";
 import type { AddOutcome, PlantStore } from "../database.ts";
-import { type LastCheckpoints, nextCheckpoint, NO_CHECKPOINTS } from "./checkpoint.ts";
-import { type Connection, numberFrom } from "./driver.ts";
+import { checkpointer, type CheckpointThread } from "./checkpoint.ts";
+import type { Connection } from "./driver.ts";
 import { toDatabaseError } from "./errors.ts";
 import {
   CorruptError,
@@ -22,11 +22,14 @@ import { watchLock } from "./shared_lock.ts";
  * A connection that may write, and that may fail once: the one store of SQLite, over either driver.
  * Its calls block the thread until the disk responds, but not while another process holds the lock.
  *
- * It works, then it has failed or is closed, and never works again. What fails it for good is a
- * failed fsync, because the page cache differs from the disk then; corruption, because nothing may
- * write to a corrupt file; and the loss of its files or of its lock. A failed store closes its
- * connections and leaves the file and its WAL as they are. Disposing of a store is to end its other
- * thread, and to close it.
+ * Once it has failed or is closed, it never works again. Three things fail it:
+ *
+ * - a failed fsync: the page cache differs from the disk;
+ * - corruption: nothing may write to a corrupt file;
+ * - the loss of its files, or of its lock on them.
+ *
+ * A failed store closes its connections and leaves the file and its WAL as they are. Disposing of a
+ * store ends its other thread, and closes it.
  */
 export interface Store extends PlantStore, AsyncDisposable {
   /** Runs a statement that only reads. */
@@ -47,7 +50,7 @@ export interface Store extends PlantStore, AsyncDisposable {
   close(): void;
 }
 
-/** Options of {@linkcode storeOf}. */
+/** Options of {@linkcode openStore}. */
 export interface StoreOptions {
   /** Adds a plant, within a transaction. */
   readonly addPlant: (plant: NewPlant) => AddOutcome;
@@ -71,28 +74,12 @@ export interface StoreOptions {
   readonly onCheckpointFailed?: ((error: Error) => void) | undefined;
 }
 
-/** Another thread with a connection of its own to the file. */
-export interface CheckpointThread {
-  /** Moves pages from the WAL into the database, and syncs it. */
-  pass(): Promise<void>;
-  /** Closes the connection, without a checkpoint. Resolves after a second even if the disk hangs. */
-  close(): Promise<unknown>;
-  /** Resolves if the thread crashes, which fails the store. */
-  readonly failed: Promise<Error>;
-}
-
-/**
- * How long the `blocking` checkpoint waits for readers, in milliseconds: a backup in progress holds
- * the WAL, and plants wait.
- */
-const BLOCKING_TIMEOUT_MS = 100;
-
 /**
  * Makes the store of a connection.
  *
  * @throws {DatabaseError} If it cannot: then the connection is closed.
  */
-export function storeOf(
+export function openStore(
   connection: Connection,
   {
     addPlant,
@@ -104,7 +91,7 @@ export function storeOf(
   }: StoreOptions,
 ): Store {
   const { promise: failed, resolve: resolveFailed } = Promise.withResolvers<Error>();
-  const { file, marker, lookAtFiles, frameBytes, walGuard } = prepare(connection);
+  const { file, marker, lookAtFiles, walGuard } = prepare(connection);
   const lock = sharesProcess ? watchLock(connection.filename) : undefined;
 
   /** Why no call may reach SQLite any more. */
@@ -131,16 +118,13 @@ export function storeOf(
     timeoutMs: number,
     plants = 1,
   ): Promise<Result> {
-    // Not final: another process holds the lock, and nothing was written. Tried again until the
-    // timeout.
-    // Not final: a disk that is full, read-only or fails to write, or a lack of memory. SQLite has
-    // rolled back, nothing is stored, and the next commit can succeed.
-    // Final: a failed fsync, or corruption. What is stored, the next process finds out. `refuse`
-    // marks it for that process.
+    // Not final: another process holds the lock. Nothing was written; tried again until the timeout.
+    // Not final: a disk that is full, read-only or fails to write. SQLite has rolled back.
+    // Final: a failed fsync, or corruption. What is stored then, the next process finds out.
     const result = await retryWhileLocked(() => run(call, 0), timeoutMs);
 
-    // On the disk by now, but perhaps in files that nobody opens again. Final, unless the file may
-    // come back: then the same plant sent again is `present`.
+    // The commit is on the disk, but its paths may lead to other files by now. Final, unless the file
+    // may come back: then the same plant sent again is `present`.
     // BUG: files that are replaced after this look, and before the client has the response.
     const loss = lookAtFiles() ?? lock?.look();
     if (loss !== undefined) {
@@ -151,8 +135,7 @@ export function storeOf(
 
     // ======== FROM HERE A 200 IS TRUE ========
 
-    written += plants;
-    scheduleLook();
+    checkpoints.schedule(plants);
     return result;
   }
 
@@ -174,7 +157,7 @@ export function storeOf(
       setBusyTimeout(timeoutMs);
       return call();
     } catch (error) {
-      throw refuse(error);
+      throw settle(error);
     }
   }
 
@@ -184,8 +167,11 @@ export function storeOf(
     busyTimeoutMs = timeoutMs;
   }
 
-  /** Decides what an error of SQLite, of a check or of the other thread means. */
-  function refuse(error: unknown): unknown {
+  /**
+   * Translates an error of SQLite, of a check or of the other thread. If it is final, marks the file and
+   * fails the store.
+   */
+  function settle(error: unknown): unknown {
     const translated = toPlantStoreError(error);
     const finding = corruptionIn(error);
     const isUnsynced = isFailedSync(error);
@@ -198,7 +184,7 @@ export function storeOf(
     return translated;
   }
 
-  /** Ends all calls, for good. Nothing moves out of the WAL any more, nor into it. */
+  /** Fails the store for good. From then on nothing reads or writes the WAL. */
   function fail(failure: unknown): void {
     if (end !== undefined) return;
     end = { failure };
@@ -216,80 +202,15 @@ export function storeOf(
     connection[Symbol.dispose]();
   }
 
-  let isScheduled = false;
-  let last = NO_CHECKPOINTS;
-  let isPassing = false;
-  let failures = 0;
-  /** How many plants were written since the last look at the WAL: with random ids a page each. */
-  let written = 0;
-  /** How many pages the WAL had at the last look. */
-  let walPages = 0;
-
-  /**
-   * Looks at the WAL once the response to a commit has left, and makes the checkpoint that is due.
-   * `wal_autocheckpoint` is off: SQLite's own checkpoint hides a failed fsync, and holds up the
-   * commit that made it due.
-   */
-  function scheduleLook(): void {
-    if (isScheduled) return;
-    isScheduled = true;
-    setImmediate(lookAtWal);
-  }
-
-  function lookAtWal(): void {
-    isScheduled = false;
-    // SQLite allows one checkpoint at a time.
-    if (isPassing || end !== undefined) return;
-    // Without a thread for passes only a full WAL matters, and SQLite before 3.51 has no NOOP: it
-    // makes a PASSIVE checkpoint of it.
-    if (background === undefined && written < LOOK_PLANTS) return;
-
-    try {
-      run(checkpoint, 0);
-    } catch (error) {
-      countFailure(error);
-    }
-  }
-
-  function checkpoint(): void {
-    const [[, inWal, moved] = []] = connection.query("PRAGMA wal_checkpoint(NOOP)").values();
-    const pages = Number(inWal);
-    // Without the other thread this one moves all pages: none are left for a pass.
-    const left = background === undefined ? 0 : pages - Number(moved);
-
-    // The WAL began anew.
-    if (pages < walPages) last = NO_CHECKPOINTS;
-    walPages = pages;
-    walBytes[0] = pages === 0 ? 0 : WAL_HEADER_BYTES + pages * frameBytes;
-    written = 0;
-
-    const next = nextCheckpoint(pages, left, last);
-    if (next === "none") return;
-    last = { ...last, [next]: pages } satisfies LastCheckpoints;
-
-    if (next === "background") passInBackground();
-    else if (next === "inline") connection.query("PRAGMA wal_checkpoint(PASSIVE)").all();
-    else {
-      setBusyTimeout(BLOCKING_TIMEOUT_MS);
-      connection.query("PRAGMA wal_checkpoint(RESTART)").all();
-    }
-  }
-
-  function passInBackground(): void {
-    isPassing = true;
-    background
-      ?.pass()
-      // No checkpoint comes between the failure and this: a second fsync would hide the first.
-      .catch((error: unknown) => countFailure(end === undefined ? refuse(error) : error))
-      .finally(() => (isPassing = false));
-  }
-
-  /** A failed fsync has also failed the whole store by then. */
-  function countFailure(error: unknown): void {
-    failures++;
-    onCheckpointFailed?.(error as Error);
-  }
-
+  const checkpoints = checkpointer({
+    connection,
+    background,
+    walBytes,
+    run,
+    settle,
+    isOpen: () => end === undefined,
+    onFailed: onCheckpointFailed,
+  });
   void background?.failed.then(fail);
 
   const addAll = connection.transaction((plants: readonly NewPlant[]) => plants.map(addPlant));
@@ -323,9 +244,9 @@ export function storeOf(
       commit(() => void connection.query("PRAGMA user_version = 0").all(), lockTimeoutMs),
     read: (call) => run(call, lockTimeoutMs),
     write: (call) => commit(call, lockTimeoutMs),
-    reportCorruption: (finding) => void refuse(new CorruptError(finding)),
+    reportCorruption: (finding) => void settle(new CorruptError(finding)),
 
-    checkpointFailures: () => failures,
+    checkpointFailures: checkpoints.failures,
     failed,
     close,
 
@@ -344,19 +265,17 @@ function prepare(connection: Connection) {
     const file = databaseFile(connection.filename);
     const marker = corruptionMarker(connection.filename);
     const lookAtFiles = watchFiles(connection.filename);
-    const frameBytes = numberFrom(connection, "PRAGMA page_size") + FRAME_HEADER_BYTES;
 
-    // Keeps SQLite from the checkpoint that the last connection to close makes, and which no setting
-    // of the drivers prevents: after a failed fsync the WAL in the page cache is not on the disk, and
-    // nothing may write to a corrupt file. That checkpoint needs an exclusive lock, which SQLite does
+    // Keeps SQLite from the checkpoint that it makes when the last connection closes: after a failed
+    // fsync the WAL in the page cache is not on the disk, and nothing may write to a corrupt file. No
+    // setting of the drivers prevents that. The checkpoint needs an exclusive lock, which SQLite does
     // not give while another connection of the process is open. This one only reads, and makes none
-    // itself. It is open from the start: after a failure there may be no file to open, or no
-    // descriptor for it.
+    // itself. It opens now: after a failure there may be no file, or no descriptor for it.
     walGuard = connection.openReader();
     // The first read takes the shared lock, which a connection to a WAL keeps.
     walGuard.query("PRAGMA application_id").all();
 
-    return { file, marker, lookAtFiles, frameBytes, walGuard };
+    return { file, marker, lookAtFiles, walGuard };
   } catch (error) {
     walGuard?.[Symbol.dispose]();
     connection[Symbol.dispose]();
@@ -389,10 +308,3 @@ export async function retryWhileLocked<Result>(
 
 /** How long to pause between two attempts, in milliseconds: SQLite itself looks every 100. */
 const LONGEST_PAUSE_MS = 25;
-
-/** From https://www.sqlite.org/fileformat2.html#the_write_ahead_log, in bytes. */
-const WAL_HEADER_BYTES = 32;
-const FRAME_HEADER_BYTES = 24;
-
-/** After how many plants a store without another thread looks at the WAL. */
-const LOOK_PLANTS = 1_000;
