@@ -294,3 +294,13 @@ test("the limits of the map are those of the source", async () => {
     });
   }
 });
+
+test("the map's walk of a signal has the steps of the stop in their order, with their shares of its time", async () => {
+  const source = await Bun.file(join(SRC, "server/service.ts")).text();
+  const started = Array.from(source.matchAll(/\batStop\((0\.\d+)/g), ([, share]) => Number(share));
+  const walk = /^## The way of a signal$.*?^## /ms.exec(map)?.[0] ?? "";
+  const shown = Array.from(walk.matchAll(/\b(\d+)%/g), ([, percent]) => Number(percent) / 100);
+
+  expect(shown).toEqual(started.toReversed());
+  expect(shown.length).toBeGreaterThan(2);
+});
