@@ -274,6 +274,36 @@ test("every room is on the map of the code", () => {
   expect([...rooms].filter((room) => !named.includes(room))).toEqual([]);
 });
 
+/** An arrow is a path of one step; a room may import what a path leads to. */
+test("the picture of the map implies every import that is allowed, and has no other arrow", () => {
+  const picture = /^```mermaid\nflowchart.*?^```/ms.exec(map)?.[0] ?? "";
+  const roomsOf = (text: string) =>
+    text.split("&").map((room) => room.trim().replace(/\/$|\.ts$/, ""));
+  const arrows = picture.split("\n").flatMap((line) => {
+    const steps = line.split("-->").map(roomsOf);
+    return steps
+      .slice(1)
+      .flatMap((targets, index) =>
+        (steps[index] ?? []).flatMap((from) => targets.map((to) => [from, to] as const)),
+      );
+  });
+
+  const refused = arrows.filter(([from, to]) => MAY_IMPORT[from]?.includes(to) !== true);
+  expect(refused).toEqual([]);
+
+  const missing = Object.entries(MAY_IMPORT)
+    .filter(([room]) => room !== "mod")
+    .flatMap(([room, targets]) => {
+      const implied = new Set([room]);
+      for (const from of implied)
+        for (const [source, to] of arrows) if (source === from) implied.add(to);
+      return targets
+        .filter((target) => !implied.has(target))
+        .map((target) => `${room} → ${target}`);
+    });
+  expect(missing).toEqual([]);
+});
+
 test("every class of errors is in the table of the map", () => {
   const classes = sources.flatMap(({ text }) =>
     Array.from(text.matchAll(/\bclass (\w+) extends \w*Error\b/g), ([, name = ""]) => name),
