@@ -54,42 +54,42 @@ export async function runService(config: Config, process: ServiceProcess): Promi
   }
 
   log.info("Stopped");
-  if (lifetime.failure() !== undefined) throw new QuietFailure();
+  if (lifetime.failed.aborted) throw new QuietFailure();
 }
 
 /** How long a service runs, and why it ends. */
 interface Lifetime {
   /** Aborted when the service has to stop: by a signal, or because it failed. */
   readonly stop: AbortSignal;
-  /** What failed, before the stop or during it; `undefined` if nothing did. */
-  readonly failure: () => Error | undefined;
-  /** Logs a failure, and stops the service because of it. */
+  /** Aborted when the service failed, before the stop or during it. */
+  readonly failed: AbortSignal;
+  /** Logs the first failure, and stops the service because of it. Others follow from it. */
   readonly fail: (failure: Error) => void;
 }
 
 function beginLifetime(signal: AbortSignal, log: Logger): Lifetime {
-  const byFailure = new AbortController();
-  const stop = AbortSignal.any([signal, byFailure.signal]);
-  let failure: Error | undefined;
+  const failing = new AbortController();
+  const { signal: failed } = failing;
+  const stop = AbortSignal.any([signal, failed]);
 
   stop.addEventListener("abort", () => {
-    if (failure === undefined) log.info("Stopping: finishing the requests in flight");
+    if (!failed.aborted) log.info("Stopping: finishing the requests in flight");
   });
 
   return {
     stop,
-    failure: () => failure,
-    fail(error) {
-      failure ??= error;
+    failed,
+    fail({ message, cause }) {
+      if (failed.aborted) return;
       const doing = stop.aborted ? "Failed while stopping" : "Stopping";
-      log.error(`${doing}: ${error.message}`, { cause: error.cause });
-      byFailure.abort();
+      log.error(`${doing}: ${message}`, { cause });
+      failing.abort();
     },
   };
 }
 
 /**
- * How long the whole stop may take after a failure, in milliseconds: only a new process can store
+ * How long the whole stop may take from a failure on, in milliseconds: only a new process can store
  * plants.
  */
 const FAILED_STOP_MS = 2_000;
@@ -109,13 +109,20 @@ interface Start {
  */
 async function start(config: Config, { process, parts, logging, lifetime }: Start): Promise<void> {
   const { log } = logging;
-  const { stop } = lifetime;
+  const { stop, failed } = lifetime;
 
-  /** Adds a step to the stop, and its share of the time for the whole stop. */
+  /**
+   * Adds a step to the stop, and its share of the time for the whole stop. A failure during the step
+   * cuts it short.
+   */
   function atStop(share: number, step: (timeoutMs: number) => Promise<unknown>): void {
+    const timeoutMs = share * config.shutdownTimeoutMs;
+    const failedMs = Math.min(timeoutMs, share * FAILED_STOP_MS);
+
     parts.defer(async () => {
-      const limitMs = lifetime.failure() === undefined ? Number.POSITIVE_INFINITY : FAILED_STOP_MS;
-      await step(share * Math.min(config.shutdownTimeoutMs, limitMs));
+      const stepping = step(failed.aborted ? failedMs : timeoutMs);
+      await withAbort(stepping, failed);
+      await withDeadline(stepping, failedMs, () => {});
     });
   }
 
@@ -170,7 +177,7 @@ async function start(config: Config, { process, parts, logging, lifetime }: Star
   const writeUses = () =>
     tokens.writeUses().catch((cause) => log.warning("Uses of tokens not written", { cause }));
   atStop(0.05, async (timeoutMs) => {
-    if (lifetime.failure() === undefined) await withDeadline(writeUses(), timeoutMs, () => {});
+    if (!failed.aborted) await withDeadline(writeUses(), timeoutMs, () => {});
   });
 
   const metrics = createMetrics();

@@ -8,7 +8,7 @@ import { getBytes, limited, newPlants, postBytes, verdictOf } from "../support/l
 import { exitCodeOf, freePort, start, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
 import { skipsShim } from "../support/shim.ts";
-import { ask, get, requireReady, send, startOnDisk, stop } from "./health.ts";
+import { ask, get, requireReady, send, sendHalf, startOnDisk, stop } from "./health.ts";
 import { freezableDisk, skipsFreeze } from "./settle.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -99,10 +99,11 @@ test.concurrent.skipIf(skipsShim())(
 const FAILED = '"level":"ERROR","message":"Failed while stopping: the storage failed"';
 
 test.concurrent.skipIf(skipsShim())(
-  "an fsync that fails after SIGTERM is exit code 1",
+  "an fsync that fails after SIGTERM is exit code 1, soon: the time for requests in flight is over",
   async () => {
-    await using stuck = await stuckServer({}, 1);
-    const { child, stderr, disk } = stuck;
+    await using stuck = await stuckServer({ SHUTDOWN_TIMEOUT_MS: "600000" }, 1);
+    const { url, child, stderr, disk } = stuck;
+    await sendHalf(url);
     child.kill("SIGTERM");
     await stderr.until(/Stopping: finishing the requests in flight/);
     disk.raise("fail-sync");
