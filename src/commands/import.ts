@@ -2,8 +2,8 @@ import { createReadStream, readFileSync, readlinkSync, type Stats, statSync } fr
 import { Readable } from "node:stream";
 
 import { eventLoopTurn, pause, withAbort, withDeadline } from "../async/timers.ts";
-import { adapterOf } from "../database/adapters.ts";
 import type { PlantStore, StoreOutcome } from "../database/database.ts";
+import { adapterOf } from "../database/location.ts";
 import { reasonOfRefusal } from "../database/refusals.ts";
 import { CommandError, ERRORS, PlantStoreError, QuietFailure, reasonOf } from "../errors.ts";
 import type { NewPlant } from "../plant/plant.ts";

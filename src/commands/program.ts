@@ -2,8 +2,8 @@ import { Command, CommanderError, Help, type OutputConfiguration } from "command
 
 import { withAbort } from "../async/timers.ts";
 import { version } from "../build/version.ts" with { type: "macro" };
-import { adapterOf } from "../database/adapters.ts";
 import { DatabaseError } from "../database/database.ts";
+import { adapterOf } from "../database/location.ts";
 import { CommandError, ConfigError, QuietFailure } from "../errors.ts";
 import { withDatabaseUrlFile } from "../settings/secret_files.ts";
 import { type Config, type Environment, type Flags, parseConfig } from "../settings/settings.ts";

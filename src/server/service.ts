@@ -4,8 +4,8 @@ import type { Logger } from "@logtape/logtape";
 
 import { withAbort, withDeadline } from "../async/timers.ts";
 import { version } from "../build/version.ts" with { type: "macro" };
-import { adapterOf } from "../database/adapters.ts";
 import type { PlantStore } from "../database/database.ts";
+import { adapterOf } from "../database/location.ts";
 import { ConfigError, PlantStoreError, QuietFailure, reasonOf } from "../errors.ts";
 import { type GroupCommit, groupCommit, shardedCommit } from "../group_commit/group_commit.ts";
 import type { Observer } from "../http/observer.ts";

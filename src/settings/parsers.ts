@@ -1,7 +1,7 @@
 import { isScopeName } from "../auth/authenticate.ts";
 import { subjectFault } from "../auth/jwt.ts";
 import { staticTokenFault } from "../auth/token_format.ts";
-import type { DatabaseLocation } from "../database/adapters.ts";
+import type { DatabaseLocation } from "../database/location.ts";
 import { parsePostgresUrl } from "../database/postgres/url.ts";
 import { sqlitePath } from "../database/sqlite/path.ts";
 import { ConfigError } from "../errors.ts";

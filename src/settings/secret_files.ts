@@ -1,4 +1,4 @@
-import type { DatabaseLocation } from "../database/adapters.ts";
+import type { DatabaseLocation } from "../database/location.ts";
 import type { PostgresUrl } from "../database/postgres/url.ts";
 import { ConfigError, reasonOf } from "../errors.ts";
 import { bare, parseDatabaseUrl, parseTokens } from "./parsers.ts";

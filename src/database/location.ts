@@ -2,13 +2,14 @@ import type { DatabaseAdapter } from "./adapter.ts";
 import type { PostgresUrl } from "./postgres/url.ts";
 import { sqliteAdapter } from "./sqlite/sqlite_adapter.ts";
 
-/** The adapter of a database, and where the database is. */
+/** Where a database is, and which adapter it needs. */
 export type DatabaseLocation =
   | { readonly adapter: "sqlite"; readonly path: string }
   | { readonly adapter: "postgres"; readonly url: PostgresUrl };
 
 /**
- * The adapter of a database. Loads that of PostgreSQL only if it is used.
+ * The adapter of a database. That of PostgreSQL is loaded only if it is used. It is wrapped by that
+ * of Citus, which asks the server at each opening whether it is the coordinator of a cluster.
  *
  * @param readUrl Reads the URL of a database on PostgreSQL again, whose password may be rotated.
  *   @default the URL stays the same
