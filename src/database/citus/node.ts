@@ -53,9 +53,7 @@ export class CitusNode {
     // The map may name another server later.
     const hosts = (): readonly PostgresHost[] =>
       id === 0 ? url.hosts : (this.#map().hosts.get(id) ?? []);
-    const servers = failover(Object.defineProperty({ ...url }, "hosts", { get: hosts }), {
-      readUrl,
-    });
+    const servers = failover(url, { readUrl, hosts });
     const tables = {
       searchPath: () => this.#map().schema,
       verify: (connection: Parameters<typeof verifyNode>[0]) => verifyNode(connection, id),

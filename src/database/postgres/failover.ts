@@ -13,10 +13,15 @@ export interface FailoverOptions {
    * @default the URL stays the same
    */
   readonly readUrl?: (() => Promise<PostgresUrl>) | undefined;
+  /** The servers now, which may change. @default those of the URL */
+  readonly hosts?: () => readonly PostgresHost[];
 }
 
 /** Connects to the servers of a URL, and remembers which of them responded. */
-export function failover(url: PostgresUrl, { readUrl }: FailoverOptions = {}) {
+export function failover(
+  url: PostgresUrl,
+  { readUrl, hosts = () => url.hosts }: FailoverOptions = {},
+) {
   let current = url;
   /** Those that did not respond when they were last tried. */
   const silent = new Set<PostgresHost>();
@@ -72,7 +77,7 @@ export function failover(url: PostgresUrl, { readUrl }: FailoverOptions = {}) {
      */
     async connect(options?: ConnectionOptions): Promise<Connection> {
       const connection = await connectToFirst({
-        hosts: () => url.hosts.toSorted((one, other) => rank(one) - rank(other)),
+        hosts: () => hosts().toSorted((one, other) => rank(one) - rank(other)),
         isSilent: (host) => silent.has(host),
         connect: (host) => connectToHost(host, options),
         retryMs: url.connectTimeoutMs,
