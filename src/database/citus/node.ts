@@ -4,7 +4,7 @@ import { PostgresFailure } from "../postgres/errors.ts";
 import { failover } from "../postgres/failover.ts";
 import { HeldIds } from "../postgres/held_ids.ts";
 import { Pool, poolMetrics, type Work } from "../postgres/pool.ts";
-import { MAX_IN_FLIGHT } from "../postgres/postgres_database.ts";
+import { MAX_IN_FLIGHT, PROBE_TIMEOUT_MS } from "../postgres/postgres_database.ts";
 import { addPlants } from "../postgres/postgres_plants.ts";
 import type { PostgresHost, PostgresUrl } from "../postgres/url.ts";
 import {
@@ -31,8 +31,6 @@ const NOT_A_NODE = "the coordinator no longer names a server for it";
 
 /** The time limit for reading, in milliseconds. */
 const READ_TIMEOUT_MS = 10_000;
-/** The time limit of a probe, in milliseconds: a verdict must not be older than a second. */
-const PROBE_TIMEOUT_MS = 1_000;
 
 /** One node of a cluster, over pools of its own: whatever blocks it blocks no other. */
 export class CitusNode {

@@ -50,7 +50,7 @@ const SCHEMA_TIMEOUT_MS = 10_000;
  */
 const MIGRATE_TIMEOUT_MS = 24 * 60 * 60 * 1_000;
 /** The time limit of a probe, in milliseconds: a verdict must not be older than a second. */
-const PROBE_TIMEOUT_MS = 1_000;
+export const PROBE_TIMEOUT_MS = 1_000;
 /** The time limit for reading, in milliseconds. The server ends a statement at the same time. */
 const READ_TIMEOUT_MS = 10_000;
 
