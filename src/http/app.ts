@@ -55,10 +55,11 @@ export interface AppOptions {
   readonly renderMetrics?: RenderMetrics | undefined;
 
   /**
-   * Whether the server is shutting down: then every response asks its client to close the
-   * connection. @default never
+   * Whether the server that took a request is shutting down: then the response asks the client to
+   * close the connection. `arrivedAt` is when the request arrived, by `performance.now()`. @default
+   * never
    */
-  readonly isShuttingDown?: (() => boolean) | undefined;
+  readonly isShuttingDown?: ((arrivedAt: number) => boolean) | undefined;
 }
 
 /** A client learns nothing of an internal error: the console has its cause. */

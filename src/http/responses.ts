@@ -21,8 +21,8 @@ export interface RespondOptions {
   readonly cors: Cors | undefined;
   readonly hasUnreadBody: BodyReader["hasUnread"];
   readonly clientAddress: (request: Request) => string | undefined;
-  /** Whether every response is to close its connection. */
-  readonly isShuttingDown: () => boolean;
+  /** Whether the response to a request that arrived then is to close its connection. */
+  readonly isShuttingDown: (arrivedAt: number) => boolean;
 }
 
 /**
@@ -39,7 +39,7 @@ export function respond(
   const { handle, findPath, observer, exchanges, cors, hasUnreadBody, isShuttingDown } = options;
 
   return (request) => {
-    const startedAt = performance.now();
+    const arrivedAt = performance.now();
     const path = findPath(normalizeUrl(request));
     const requestId = requestIdOf(request);
     const clientAddress = () => options.clientAddress(request);
@@ -54,7 +54,7 @@ export function respond(
         method: request.method,
         path: path?.pattern ?? "other",
         status: response.status,
-        durationMs: performance.now() - startedAt,
+        durationMs: performance.now() - arrivedAt,
         requestId,
         clientAddress,
         caller: exchange?.caller,
@@ -62,7 +62,8 @@ export function respond(
 
       // Bun reads the rest of a small body by itself. While the server is shutting down, the
       // client's next request would meet a server that has stopped.
-      if (isShuttingDown() || hasUnreadBody(request)) response.headers.set("connection", "close");
+      if (isShuttingDown(arrivedAt) || hasUnreadBody(request))
+        response.headers.set("connection", "close");
       return response;
     };
 

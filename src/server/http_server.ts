@@ -48,6 +48,8 @@ export class HttpServer {
   #listen: (() => void) | undefined;
   /** Stopped servers with requests in flight. */
   readonly #draining = new Set<BunServer>();
+  /** When the newest of them stopped, by `performance.now()`. */
+  #drainedAt = 0;
   #received = 0;
 
   /** @param stopping Aborted when the service has to stop: from then on, responses close connections. */
@@ -143,10 +145,13 @@ export class HttpServer {
   };
 
   /**
-   * Whether connections are to close with their responses: the service has to stop, or this server
-   * stopped listening with an older certificate, and has requests in flight.
+   * Whether the connection of a request is to close with its response: the service has to stop, or
+   * the server has stopped listening with the certificate of then.
+   *
+   * @param arrivedAt When the request arrived, by `performance.now()`.
    */
-  readonly isShuttingDown = (): boolean => this.#stopping.aborted || this.#draining.size > 0;
+  readonly isShuttingDown = (arrivedAt: number): boolean =>
+    this.#stopping.aborted || arrivedAt < this.#drainedAt;
 
   /**
    * Reloads the TLS files: stops listening, and listens again with the new certificate (Bun's own
@@ -184,6 +189,7 @@ export class HttpServer {
     const server = this.#current;
     if (server === undefined) return;
     this.#draining.add(server);
+    this.#drainedAt = performance.now();
     void server.stop().then(() => this.#draining.delete(server));
   }
 }

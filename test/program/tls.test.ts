@@ -168,6 +168,19 @@ async function expectRenewal({
   expect(await handshake(url)).toBe("renewed");
 }
 
+test("after SIGHUP only a request that came before it has its connection closed", async () => {
+  await using server = await tlsServer();
+  const before = await sendHalf(server.url);
+  await expectRenewal(server);
+
+  const after = await connectTo(server.url);
+  const response = await after.request(postBytes({ id: 1n, name: "Fern" }));
+  expect([response?.status, response?.headers.get("connection")]).toEqual([200, null]);
+
+  const last = await before.request(postBytes({ id: 2n, name: "Moss" }).slice(-5));
+  expect([last?.status, last?.headers.get("connection")]).toEqual([200, "close"]);
+});
+
 test("SIGHUP while the server starts does not stop it", async () => {
   using files = tlsFiles();
   const tokens = files.at("tokens");
