@@ -1,4 +1,4 @@
-import { eventLoopTurn, withDeadline } from "../async/timers.ts";
+import { eventLoopTurn, pause, withDeadline } from "../async/timers.ts";
 import { CommandError, ConfigError, reasonOf } from "../errors.ts";
 import { readSecretFile } from "../settings/secret_files.ts";
 import type { Config } from "../settings/settings.ts";
@@ -38,14 +38,14 @@ const CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20";
 export class HttpServer {
   readonly #options: HttpServerOptions;
   readonly #stopping: AbortSignal;
-  /** The newest one; `undefined` without HTTPS, or if it is not loaded yet. */
+  /** The newest one; `undefined` without HTTPS. */
   #certificate: Certificate | undefined;
   /** The server that listens, or did before the stop. */
   #current: BunServer | undefined;
   /**
    * Listens again, as before but with the newest certificate; `undefined` if it does not listen.
    */
-  #listen: (() => void) | undefined;
+  #listen: (() => unknown) | undefined;
   /** Stopped servers with requests in flight. */
   readonly #draining = new Set<BunServer>();
   /** When the newest of them stopped, by `performance.now()`. */
@@ -59,7 +59,7 @@ export class HttpServer {
   }
 
   /**
-   * Reads the TLS files, if there are any. `listen` does so if it was not done before.
+   * Reads the TLS files, if there are any. Call it before {@linkcode listen}.
    *
    * @throws {ConfigError} If they cannot be used: then nothing changes.
    */
@@ -72,30 +72,25 @@ export class HttpServer {
    * Starts listening.
    *
    * @returns The origin of the server for clients on this machine: scheme, host and port.
-   * @throws {ConfigError} If the TLS files cannot be used.
    * @throws {CommandError} If the address is in use, or this machine does not have it.
    */
-  async listen({ fetch, error }: Handlers): Promise<string> {
+  listen({ fetch, error }: Handlers): string {
     const { host, tls } = this.#options;
     const counted = (request: Request) => {
       this.#received++;
       return fetch(request);
     };
 
-    if (this.#certificate === undefined) await this.loadCertificate();
-    const server = startServer(this.#options, this.#certificate, { fetch: counted, error });
-    const { hostname = host, port = this.#options.port } = server;
-    this.#current = server;
-
-    // Port 0 took a free one: the server keeps it.
-    this.#listen = () => {
-      this.#current = startServer({ ...this.#options, port }, this.#certificate, {
-        fetch: counted,
-        error,
-      });
+    const listen = (port: number) => {
+      const handlers = { fetch: counted, error };
+      return (this.#current = startServer({ ...this.#options, port }, this.#certificate, handlers));
     };
 
-    return `${tls ? "https" : "http"}://${connectable(hostname)}:${port}`;
+    const { hostname = host, port = this.#options.port } = listen(this.#options.port);
+    // Port 0 took a free one: the server keeps it.
+    this.#listen = () => listen(port);
+
+    return `${tls ? "https" : "http"}://${inBrackets(connectable(hostname))}:${port}`;
   }
 
   /**
@@ -110,7 +105,7 @@ export class HttpServer {
 
     do {
       before = this.#activity();
-      await Bun.sleep(Math.min(QUIET_MS, limitMs));
+      await pause(Math.min(QUIET_MS, limitMs));
 
       // Timers run before sockets are read: on a busy machine requests may have waited in the
       // sockets all the time.
@@ -222,7 +217,7 @@ function startServer(
   } catch (cause) {
     const { code } = cause as NodeJS.ErrnoException;
     throw new CommandError(
-      `Cannot listen on ${host}:${port}: ${ADVICE[String(code)] ?? reasonOf(cause)}`,
+      `Cannot listen on ${inBrackets(host)}:${port}: ${ADVICE[String(code)] ?? reasonOf(cause)}`,
       { cause },
     );
   }
@@ -237,7 +232,11 @@ const ADVICE: Readonly<Record<string, string>> = {
  * Clients cannot connect to the unspecified address (RFC 4291 section 2.5.2): loopback replaces it.
  */
 function connectable(hostname: string): string {
-  const host = { "0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1" }[hostname] ?? hostname;
+  return { "0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1" }[hostname] ?? hostname;
+}
+
+/** An IPv6 address beside a port has brackets (RFC 3986, section 3.2.2). */
+function inBrackets(host: string): string {
   return host.includes(":") ? `[${host}]` : host;
 }
 

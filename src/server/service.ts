@@ -216,7 +216,7 @@ async function start(config: Config, { process, parts, logging, lifetime }: Star
     isShuttingDown: server.isShuttingDown,
   });
   const fetch = tracing === undefined ? app.fetch : tracing.trace(app.fetch);
-  const address = await server.listen({ fetch, error: (cause) => internalError(cause, observer) });
+  const address = server.listen({ fetch, error: (cause) => internalError(cause, observer) });
   atStop(0.65, (timeoutMs) => finishRequests(server, commits, timeoutMs));
 
   const docs = config.docs ? `, documentation at ${address}/swagger` : "";

@@ -6,4 +6,4 @@ import { app, underTest } from "./app.ts";
 const error = () => new Response(null, { status: 500 });
 const { signal } = new AbortController();
 const server = new HttpServer(parseConfig({}, { port: "0" }), signal);
-underTest(await server.listen({ fetch: app.fetch, error }), () => server.stop(10_000));
+underTest(server.listen({ fetch: app.fetch, error }), () => server.stop(10_000));

@@ -28,7 +28,8 @@ async function echoServer(directory: string) {
   );
   const arrived = Promise.withResolvers<void>();
 
-  const address = await server.listen({
+  await server.loadCertificate();
+  const address = server.listen({
     async fetch(request) {
       arrived.resolve();
       return new Response(`${server.clientAddress(request)} sent ${await request.text()}`);
@@ -164,7 +165,7 @@ test.each(["0.0.0.0", "*", "localhost"])(
   "a server that listens on %s says where clients reach it",
   async (host) => {
     const server = new HttpServer(parseConfig({}, { host, port: "0" }), NEVER);
-    const address = await server.listen(HERE);
+    const address = server.listen(HERE);
     expect(address).toMatch(/^http:\/\/(?:127\.0\.0\.1|localhost):\d+$/);
     expect(await (await fetch(address)).text()).toBe("here");
     await server.stop(0);
@@ -173,20 +174,22 @@ test.each(["0.0.0.0", "*", "localhost"])(
 
 test("a server that cannot listen says what to do", async () => {
   const first = new HttpServer(parseConfig({}, { port: "0" }), NEVER);
-  const { port } = new URL(await first.listen(HERE));
+  const { port } = new URL(first.listen(HERE));
 
   for (const [flags, says] of [
     [
       { port },
       `Cannot listen on 127.0.0.1:${port}: the port is in use; choose another with --port`,
     ],
-    // An address for documentation (RFC 5737).
+    // Addresses for documentation (RFC 5737, RFC 3849).
     [
       { host: "192.0.2.1", port },
       `192.0.2.1:${port}: this machine does not have that address; choose another with`,
     ],
+    [{ host: "2001:db8::1", port }, `[2001:db8::1]:${port}: this machine does not have that`],
   ] as const) {
-    await expect(new HttpServer(parseConfig({}, flags), NEVER).listen(HERE)).rejects.toThrow(says);
+    const server = new HttpServer(parseConfig({}, flags), NEVER);
+    expect(() => server.listen(HERE)).toThrow(says);
   }
 
   await first.stop(0);
@@ -205,7 +208,7 @@ test.each([
       parseConfig({ REQUEST_TIMEOUT_MS: timeout }, { port: "0" }),
       NEVER,
     );
-    await server.listen({ fetch: () => new Response(), error: () => new Response() });
+    server.listen({ fetch: () => new Response(), error: () => new Response() });
     await server.stop(0);
     expect(serve.mock.calls[0]?.[0]).toMatchObject({ idleTimeout });
   },

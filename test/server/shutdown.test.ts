@@ -27,7 +27,7 @@ test("finishRequests() of a server that stalls before its last response still an
   const stop = new AbortController();
   const server = new HttpServer(config, stop.signal);
   const app = testApp({ plants: commits, isShuttingDown: server.isShuttingDown });
-  const address = await server.listen({
+  const address = server.listen({
     fetch: app.fetch,
     error: () => new Response(null, { status: 500 }),
   });
