@@ -3,7 +3,6 @@ import { Elysia } from "elysia";
 import { eventLoopTurn } from "../async/timers.ts";
 import { PlantStoreError } from "../errors.ts";
 import { openApiDocument } from "./openapi.ts";
-import { errorResponse } from "./responses.ts";
 
 /**
  * The files of Swagger UI that the page needs, as the npm package `swagger-ui-dist` names them.
@@ -222,7 +221,8 @@ function staticFile(type: string, load: () => Promise<Blob>) {
     };
 
     // Finds it in a list, and after the `W/` of a proxy that compresses by itself.
-    if (requested.get("if-none-match")?.includes(etag)) {
+    const known = requested.get("if-none-match");
+    if (known === "*" || known?.includes(etag)) {
       return new Response(null, { status: 304, headers: common });
     }
 
@@ -232,7 +232,7 @@ function staticFile(type: string, load: () => Promise<Blob>) {
 
     // The first requests wait for the file together: each sees those before it being sent.
     await eventLoopTurn();
-    if (sendingLarge >= MAX_SENDING_LARGE) return errorResponse(new PlantStoreError(...TOO_MANY));
+    if (sendingLarge >= MAX_SENDING_LARGE) throw new PlantStoreError(...TOO_MANY);
 
     const headers = { ...all, "content-length": String(content.size) };
     return new Response(countedStream(content), { headers });

@@ -1,6 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 
 import { type DocsFiles } from "../../src/http/docs.ts";
+import type { Observer } from "../../src/http/observer.ts";
 import { swaggerUi } from "../../src/server/swagger_ui.ts";
 import { testApp } from "../support/app.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -8,7 +9,10 @@ import { readError } from "../support/responses.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-const app = testApp({ docsFiles: swaggerUi });
+/** What the observer was told. */
+const errors: string[] = [];
+const observer: Observer = { onError: ({ code }) => void errors.push(code), onResponse() {} };
+const app = testApp({ docsFiles: swaggerUi, observer });
 
 function get(
   path: string,
@@ -97,7 +101,7 @@ test.each([...COMPRESSED.map(([path]) => path), "/swagger/favicon-32x32.png"])(
       expect(etag).toMatch(/^"[0-9a-f]{32}(-gzip)?"$/);
 
       // A proxy that compresses by itself marks the ETag as weak.
-      for (const known of [etag, `W/${etag}`, `"x", ${etag}`]) {
+      for (const known of [etag, `W/${etag}`, `"x", ${etag}`, "*"]) {
         const again = await get(path, { "accept-encoding": encoding, "if-none-match": known });
         expect([again.status, await again.text()]).toEqual([304, ""]);
         for (const name of ["etag", "cache-control", "vary"]) {
@@ -145,6 +149,7 @@ test("eight large files at a time come without gzip; others are told to come lat
   }
 
   expect(await readError(await get(path))).toMatchObject({ status: 503, error: 5031 });
+  expect(errors).toEqual(["queue_full"]);
   expect((await get(path, { "accept-encoding": "gzip" })).status).toBe(200);
   expect((await get("/swagger/page.css")).status).toBe(200);
 
