@@ -139,13 +139,13 @@ export function statusOf(code: ErrorCode): number {
 export interface PlantStoreErrorOptions extends ErrorOptions {
   /** Why credentials were refused, or could not be checked, in words. */
   readonly reason?: string;
-  /** The scope that the token would need: the one part that its client hears. */
+  /** The scope that the token would need: the one part that is sent to its client. */
   readonly scope?: string | undefined;
 }
 
 /**
- * A failure whose cause the client hears. Anything else that a port throws becomes an internal
- * error.
+ * A failure whose cause is reported to the client. Anything else that a port throws becomes an
+ * internal error.
  *
  * @example A store whose database is unavailable
  * ```ts
@@ -171,7 +171,7 @@ export class PlantStoreError extends Error {
   readonly scope: string | undefined;
 
   /**
-   * Recognises an error by its name and code: a program may have two copies of this module, and the
+   * Recognizes an error by its name and code: a program may have two copies of this module, and the
    * class of the other copy is another one.
    */
   static override [Symbol.hasInstance](error: unknown): error is PlantStoreError {

@@ -42,8 +42,8 @@ export interface DatabaseAdapter {
    * @returns How much was read, all of it sound; `undefined` if it was stopped.
    * @throws {DatabaseError} If the database is corrupt, or the check itself failed: then it may be
    *   sound or corrupt.
-   * @throws {ConfigError} If another program does this for the database: the message names it. So
-   *   do the calls below.
+   * @throws {ConfigError} If another program must be used for this database: the message names it.
+   *   The calls below throw it, too.
    */
   check(options: ReadOptions): Promise<CheckResult | undefined>;
 

@@ -9,7 +9,7 @@ export interface GroupCommitOptions {
   /** How many plants may be pending or in flight at once. @default {10_000} */
   readonly queueLimit?: number | undefined;
   /**
-   * How many bytes the texts of those plants may take; a plant alone may take more. @default
+   * The maximum size of the texts of those plants, in bytes; a single plant may exceed it. @default
    * {67_108_864}
    */
   readonly queueBytes?: number | undefined;
@@ -153,7 +153,7 @@ type Batch = readonly PendingAdd[];
  *
  * - `idle`: nothing; the next change decides;
  * - `gathering`: a turn of the event loop;
- * - `lingering`: so many plants, or the timer;
+ * - `lingering`: the expected number of plants, or the timer;
  * - `spacing`: the timer, or the end of a batch in flight.
  */
 type State =
@@ -184,7 +184,7 @@ class Batcher implements GroupCommit {
   /** When the last batch left, on the clock of `performance.now()`. */
   #flushedAt = Number.NEGATIVE_INFINITY;
 
-  /** The store has these. #commit() owns it. */
+  /** The batches that the store is committing. #commit() owns it. */
   readonly #inFlight = new Set<Batch>();
 
   /** Clears what runs at the earliest deadline. #scheduleExpiry() sets it. */
@@ -290,8 +290,8 @@ class Batcher implements GroupCommit {
   }
 
   /**
-   * Waits for as many plants as a commit suggests. A linger that has begun gets no longer: its timer
-   * stays.
+   * Waits for as many plants as a commit suggests. A linger in progress is never extended: it keeps
+   * its timer.
    */
   #lingerAfter({ outcomes, durationMs }: Commit): void {
     const facts = { pending: this.#pending.length, expected: this.#expected() };
@@ -375,7 +375,7 @@ class Batcher implements GroupCommit {
 }
 
 /**
- * How many UTF-16 code units the texts of a batch may have; a plant alone may have more. A queue of
+ * The maximum size of the texts of a batch, in UTF-16 code units; a single plant may exceed it. A queue of
  * long texts is committed in several batches, because one transaction could miss the deadline; a
  * full queue of usual names is one.
  */

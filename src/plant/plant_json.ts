@@ -14,7 +14,7 @@ import {
 const MAX_DEPTH = 100;
 
 /**
- * Parses a plant. All plants come in here: those of the API and those of imports.
+ * Parses a plant. The API and `import` both use it.
  *
  * @param subject What messages call the bytes.
  * @throws {PlantStoreError} `malformed_json` if the bytes are not JSON in UTF-8: the message says
@@ -63,8 +63,8 @@ function parseJson(text: string, subject: Subject): unknown {
 
 /**
  * Whether a text looks like an object without objects and arrays in it. Brackets in strings count
- * as well. `JSON.parse` takes longer to refuse a text than the scan does: so it does not get one
- * that ends too early.
+ * as well. `JSON.parse` is slower than the scanner at refusing a text: so the scanner gets one that
+ * ends too early.
  */
 function looksFlat(text: string): boolean {
   return text.trimEnd().endsWith("}") && text.indexOf("{", 1) === -1 && !text.includes("[");
