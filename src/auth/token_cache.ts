@@ -1,5 +1,6 @@
 import { hash } from "node:crypto";
 
+import { PlantStoreError, requireNumber } from "../errors.ts";
 import { accepted, refused, type Verdict } from "./authenticate.ts";
 import { staticVerdict } from "./static_tokens.ts";
 import { digestKey, isMistyped, MAX_TOKEN_LENGTH, requireStaticTokens } from "./token_format.ts";
@@ -16,14 +17,23 @@ export interface TokenCacheOptions {
    * @default none
    */
   readonly staticTokens?: readonly string[];
+  /**
+   * How long a stored token with the scope `write` is accepted after the tokens were last read, in
+   * milliseconds: a revocation takes effect within this time, even if the database hangs.
+   *
+   * @default {Infinity}
+   */
+  readonly maxAgeMs?: number;
   /** Milliseconds since 1970 UTC. @default `Date.now` */
   readonly now?: () => number;
+  /** Milliseconds that never go back, by which the tokens age. @default `performance.now` */
+  readonly monotonic?: () => number;
 }
 
 /**
  * Caches the stored tokens and the static ones.
  *
- * @throws {TypeError} If a static token cannot be used.
+ * @throws {TypeError} If a static token or `maxAgeMs` cannot be used.
  *
  * @example
  * ```ts
@@ -39,11 +49,11 @@ export interface TokenCacheOptions {
  * assert.deepEqual(cache.authenticate("another-token"), { ok: false, reason: "unknown" });
  * ```
  */
-export async function tokenCache(
-  store: TokenStore,
-  { staticTokens = [], now = Date.now }: TokenCacheOptions = {},
-) {
+export async function tokenCache(store: TokenStore, options: TokenCacheOptions = {}) {
+  const { staticTokens = [], maxAgeMs = Infinity, now = Date.now } = options;
+  const { monotonic = () => performance.now() } = options;
   requireStaticTokens(staticTokens);
+  requireNumber("maxAgeMs", maxAgeMs, { max: Infinity });
 
   /** A static token may be stored as well: if it was ever revoked, it stays refused. */
   const digests = staticTokens.map((token) => hash("sha256", token, "buffer"));
@@ -55,13 +65,26 @@ export async function tokenCache(
   /** The revision of the tokens when they were read, and when that was. */
   let revision: string | undefined;
   let readAt = 0;
+  /**
+   * When the last refresh that succeeded began, by `monotonic`: a token that was revoked before that
+   * is known to be.
+   */
+  let confirmedAt = -Infinity;
+  /** The refresh in flight, and the one that follows it. */
+  let refreshing: Promise<void> | undefined;
+  let following: Promise<void> | undefined;
   /** The tokens by digest; those that ended lately too, so that the log can name the reason. */
   let known = new Map<string, CachedToken>();
   /** The minute of the last use, by the token's name. */
   const unwrittenUses = new Map<string, number>();
 
   const cache = {
-    /** Validates a token, and records its use if it is accepted. */
+    /**
+     * Validates a token, and records its use if it is accepted.
+     *
+     * @throws {PlantStoreError} `queue_full` if it was valid longer than `maxAgeMs` ago, and may be
+     *   revoked by now. A refresh begins, unless one is in flight.
+     */
     authenticate(token: string): Verdict {
       if (token.length > MAX_TOKEN_LENGTH) return refused("too long");
 
@@ -71,6 +94,10 @@ export async function tokenCache(
 
       const time = now();
       if (found.expiresAt <= time) return refused(`"${found.name}" is expired`);
+      if (isOlderThan(found.maxAgeMs)) {
+        if (refreshing === undefined) cache.refresh().catch(() => {});
+        throw unconfirmed();
+      }
 
       const minute = time - (time % MINUTE_MS);
       if (found.usedAt < minute) {
@@ -98,20 +125,23 @@ export async function tokenCache(
       return added;
     },
 
-    /** Reads the stored tokens again if they changed: other processes create and revoke tokens. */
-    async refresh(): Promise<void> {
-      const current = await store.revision();
-      const time = now();
-      // If the clock was set back, tokens that were left out may not have expired yet.
-      if (current === revision && time >= readAt) return;
+    /**
+     * Reads the stored tokens again if they changed: other processes create and revoke tokens. At
+     * most one refresh is in flight. It may have missed the latest change, so another one follows
+     * it, for all who call meanwhile.
+     */
+    refresh(): Promise<void> {
+      if (refreshing === undefined) {
+        refreshing = refreshNow().finally(() => (refreshing = undefined));
+        return refreshing;
+      }
 
-      const stored = await store.list({ endedSince: new Date(time - ENDED_MS), digests });
-      known = new Map(statics);
-      for (const record of stored) known.set(digestKey(record.digest), cachedToken(record));
-
-      readAt = time;
-      // Set last: if a token could not be read, the next refresh reads all of them again.
-      revision = current;
+      const next = () => {
+        following = undefined;
+        return cache.refresh();
+      };
+      following ??= refreshing.then(next, next);
+      return following;
     },
 
     /**
@@ -134,6 +164,47 @@ export async function tokenCache(
 
   await cache.refresh();
   return cache;
+
+  function isOlderThan(ageMs: number): boolean {
+    return monotonic() - confirmedAt > ageMs;
+  }
+
+  async function refreshNow(): Promise<void> {
+    await readIfChanged();
+    // It hung, and works again.
+    if (isOlderThan(maxAgeMs)) await readIfChanged();
+  }
+
+  async function readIfChanged(): Promise<void> {
+    const beganAt = monotonic();
+    const current = await store.revision();
+    const time = now();
+
+    // If the clock was set back, tokens that were left out may not have expired yet.
+    if (current !== revision || time < readAt) {
+      const stored = await store.list({ endedSince: new Date(time - ENDED_MS), digests });
+      known = new Map(statics);
+      for (const record of stored)
+        known.set(digestKey(record.digest), cachedToken(record, maxAgeMs));
+
+      readAt = time;
+      // Set last: if a token could not be read, the next refresh reads all of them again.
+      revision = current;
+    }
+    confirmedAt = beganAt;
+  }
+}
+
+/**
+ * Not a refusal: a client would throw its token away. Nobody loses a plant by it, because a server
+ * that cannot read the tokens can hardly store plants either.
+ */
+function unconfirmed(): PlantStoreError {
+  return new PlantStoreError(
+    "queue_full",
+    "tokens cannot be validated now; send the plant again later",
+    { reason: "tokens unavailable" },
+  );
 }
 
 /** How long a server knows why a token is refused after it ended, in milliseconds: a week. */
@@ -152,23 +223,32 @@ interface CachedToken {
   readonly verdict: Verdict;
   readonly isRevoked: boolean;
   readonly expiresAt: number;
+  /** How long it is accepted after a refresh, in milliseconds. */
+  readonly maxAgeMs: number;
   /** The minute of its last recorded use. */
   usedAt: number;
 }
 
-/** Its uses are not recorded. */
+/**
+ * Its uses are not recorded. It has no age: only a stored token can be revoked, and while the server
+ * runs, nothing stores a token that people chose.
+ */
 function staticToken(index: number): CachedToken {
   const verdict = staticVerdict(index);
   const name = verdict.subject;
-  return { name, verdict, isRevoked: false, expiresAt: Infinity, usedAt: Infinity };
+  const forever = { expiresAt: Infinity, maxAgeMs: Infinity, usedAt: Infinity };
+  return { name, verdict, isRevoked: false, ...forever };
 }
 
-function cachedToken({ name, scopes, revokedAt, expiresAt, lastUsedAt }: TokenRecord): CachedToken {
+function cachedToken(record: TokenRecord, maxAgeMs: number): CachedToken {
+  const { name, scopes, revokedAt, expiresAt, lastUsedAt } = record;
   return {
     name,
     verdict: accepted(name, scopes),
     isRevoked: revokedAt !== null,
     expiresAt: expiresAt?.getTime() ?? Infinity,
+    // Metrics are needed most while the database hangs, and reading them changes nothing.
+    maxAgeMs: scopes.includes("write") ? maxAgeMs : Infinity,
     usedAt: lastUsedAt?.getTime() ?? 0,
   };
 }

@@ -24,6 +24,12 @@ export interface Database extends AsyncDisposable {
   readonly tokens: TokenStore;
 
   /**
+   * How long a server may accept a token after it was revoked, in milliseconds. Unless the tokens
+   * can be read within this time, no stored token stores a plant.
+   */
+  readonly tokensMaxAgeMs: number;
+
+  /**
    * Every plant that is stored when the iteration begins, ordered by id, and perhaps some that are
    * stored later; never an empty page. Holds no lock and no snapshot between two pages.
    *
@@ -41,6 +47,9 @@ export interface Database extends AsyncDisposable {
    */
   readonly failed: Promise<Error>;
 }
+
+/** The {@linkcode Database.tokensMaxAgeMs} of a database that cannot store plants without its tokens. */
+export const TOKENS_MAX_AGE_MS = 5_000;
 
 /** One metric of a database, as Prometheus defines it. */
 export interface DatabaseMetric {

@@ -12,6 +12,7 @@ import {
   keysetPages,
   PAGE_PLANTS,
   type PlantStore,
+  TOKENS_MAX_AGE_MS,
 } from "./database.ts";
 
 /**
@@ -43,6 +44,7 @@ export function memoryDatabase(): Database {
     storeOf: () => store,
     unready: () => [],
     tokens: memoryTokens(),
+    tokensMaxAgeMs: TOKENS_MAX_AGE_MS,
     pages: () => keysetPages(pageFrom),
     metrics: () => [],
     failed: new Promise(() => {}),

@@ -5,7 +5,7 @@ import type { Authenticate } from "../auth/authenticate.ts";
 import { jwtAuthenticator } from "../auth/jwt.ts";
 import { type TokenCache, tokenCache } from "../auth/token_cache.ts";
 import { isOurs } from "../auth/token_format.ts";
-import type { TokenStore } from "../auth/token_store.ts";
+import type { ServingDatabase } from "../database/adapter.ts";
 import { toCommandError } from "../database/refusals.ts";
 import { reasonOf } from "../errors.ts";
 import { isLoopback } from "../settings/parsers.ts";
@@ -27,11 +27,11 @@ export interface LoadTokensOptions {
  * @throws {CommandError} If they cannot be read.
  */
 export function loadTokens(
-  store: TokenStore,
+  { tokens, tokensMaxAgeMs }: Pick<ServingDatabase, "tokens" | "tokensMaxAgeMs">,
   options: LoadTokensOptions,
 ): Promise<TokenCache | undefined> {
   const { staticTokens, database, stop } = options;
-  const reading = tokenCache(store, { staticTokens }).catch((error) => {
+  const reading = tokenCache(tokens, { staticTokens, maxAgeMs: tokensMaxAgeMs }).catch((error) => {
     throw toCommandError(error, { action: "read the tokens", database });
   });
   return withAbort(reading, stop);
@@ -165,9 +165,14 @@ function fetchKeys(url: string, init: RequestInit): Promise<Response> {
 }
 
 /**
- * How often to refresh the token cache, in milliseconds: other processes create and revoke tokens.
+ * How often to refresh the token cache and the provider's keys, in milliseconds: other processes
+ * create and revoke tokens. Within `TOKENS_MAX_AGE_MS`, one refresh may hang until its deadline, and
+ * another one can still succeed.
  */
-const REFRESH_MS = 2_000;
+const REFRESH_MS = 1_000;
+
+/** How often to write uses, in milliseconds. */
+const WRITE_USES_MS = 2_000;
 
 /**
  * Refreshes the token cache, and calls `writeUses`, again and again. Reading revocations depends
@@ -183,5 +188,5 @@ export function keepFresh(
   const refreshOrWarn = () => refresh().catch((cause) => log.warning("Tokens not read", { cause }));
 
   parts.use(repeat(REFRESH_MS, refreshOrWarn));
-  parts.use(repeat(REFRESH_MS, writeUses));
+  parts.use(repeat(WRITE_USES_MS, writeUses));
 }

@@ -170,7 +170,7 @@ async function start(config: Config, { process, parts, logging, lifetime }: Star
 
   const [{ createApp }, { readiness }, { authentication, keepFresh, loadTokens }, { swaggerUi }] =
     await loading;
-  const tokens = await loadTokens(database.tokens, { staticTokens, database: adapter.name, stop });
+  const tokens = await loadTokens(database, { staticTokens, database: adapter.name, stop });
   if (tokens === undefined) return;
 
   // What cannot be written is kept for the next call.

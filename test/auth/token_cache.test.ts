@@ -1,13 +1,15 @@
 import { expect, spyOn, test } from "bun:test";
 import { hash } from "node:crypto";
 
+import { eventLoopTurn } from "../../src/async/timers.ts";
 import { accepted, refused, SCOPES } from "../../src/auth/authenticate.ts";
-import { tokenCache } from "../../src/auth/token_cache.ts";
+import { type TokenCache, tokenCache } from "../../src/auth/token_cache.ts";
 import { mintToken } from "../../src/auth/token_format.ts";
 import type { NewToken } from "../../src/auth/token_store.ts";
 import { memoryTokens } from "../../src/database/memory.ts";
 import { connect } from "../../src/database/sqlite/bun_driver.ts";
 import { sqliteDatabase } from "../../src/database/sqlite/sqlite_database.ts";
+import type { PlantStoreError } from "../../src/errors.ts";
 import { emptyDirectory } from "../support/program.ts";
 
 const CREATED = new Date("2026-01-01T00:00:00Z");
@@ -36,8 +38,14 @@ async function tokenFixture(...records: readonly NewToken[]) {
   const fixture = {
     tokens,
     now: CREATED.getTime(),
-    cache: (staticTokens: readonly string[] = []) =>
-      tokenCache(tokens, { staticTokens, now: () => fixture.now }),
+    monotonic: 0,
+    cache: (staticTokens: readonly string[] = [], maxAgeMs?: number) =>
+      tokenCache(tokens, {
+        staticTokens,
+        now: () => fixture.now,
+        monotonic: () => fixture.monotonic,
+        ...(maxAgeMs !== undefined && { maxAgeMs }),
+      }),
     /** When each token was last used, as the store has it. */
     lastUses: async () => (await tokens.list()).map(({ lastUsedAt }) => lastUsedAt),
   };
@@ -203,6 +211,134 @@ test.each([
   list.mockRestore();
   await cache.refresh();
   expect(cache.authenticate("greenhouse")).toEqual(accepted("greenhouse"));
+});
+
+// Age
+
+/** What a cache says of a token, in a word or two. */
+function verdictOn({ authenticate }: Pick<TokenCache, "authenticate">, token: string): string {
+  try {
+    const verdict = authenticate(token);
+    return verdict.ok ? "accepted" : verdict.reason;
+  } catch (error) {
+    const { code, reason } = error as PlantStoreError;
+    return `${code}: ${reason}`;
+  }
+}
+
+const UNAVAILABLE = "queue_full: tokens unavailable";
+
+test("tokenCache() accepts a stored token that may write for as long as the tokens are current, and asks nobody for others", async () => {
+  const fixture = await tokenFixture(
+    record("both"),
+    record("garden", { scopes: ["write"] }),
+    record("scraper", { scopes: ["metrics"] }),
+    record("stored-static-token"),
+    record("revoked"),
+    record("expired", { expiresAt: CREATED }),
+  );
+  await fixture.tokens.revoke("revoked", CREATED);
+  const cache = await fixture.cache(["stored-static-token", "token-of-an-operator"], 5_000);
+  const revision = spyOn(fixture.tokens, "revision").mockReturnValue(new Promise(() => {}));
+
+  for (const [age, verdict] of [
+    [5_000, "accepted"],
+    [5_001, UNAVAILABLE],
+    [86_400_000, UNAVAILABLE],
+  ] as const) {
+    fixture.monotonic = age;
+    for (const [token, expected] of [
+      ["both", verdict],
+      ["garden", verdict],
+      ["stored-static-token", verdict],
+      ["scraper", "accepted"],
+      ["token-of-an-operator", "accepted"],
+      ["revoked", '"revoked" is revoked'],
+      ["expired", '"expired" is expired'],
+      ["another", "unknown"],
+    ] as const)
+      expect([age, token, verdictOn(cache, token)]).toEqual([age, token, expected]);
+  }
+  expect(revision).toHaveBeenCalledTimes(1);
+});
+
+test("tokenCache() accepts tokens of any age unless it is told otherwise", async () => {
+  const fixture = await tokenFixture(record("greenhouse"));
+  const cache = await fixture.cache();
+  fixture.monotonic = Number.MAX_SAFE_INTEGER;
+  expect(verdictOn(cache, "greenhouse")).toBe("accepted");
+});
+
+test("tokenCache() counts the age of tokens from the beginning of the reading that found them", async () => {
+  const fixture = await tokenFixture(record("greenhouse"));
+  const cache = await fixture.cache([], 5_000);
+
+  // Revoked while the response is on its way.
+  const revision = spyOn(fixture.tokens, "revision").mockImplementationOnce(async () => {
+    fixture.monotonic += 4_000;
+    return "1";
+  });
+  await cache.refresh();
+  revision.mockRestore();
+
+  fixture.monotonic += 1_000;
+  expect(verdictOn(cache, "greenhouse")).toBe("accepted");
+  fixture.monotonic += 1;
+  expect(verdictOn(cache, "greenhouse")).toBe(UNAVAILABLE);
+});
+
+test("tokenCache() accepts tokens again as soon as a reading that hung has ended", async () => {
+  const fixture = await tokenFixture(record("greenhouse"), record("revoked"));
+  const cache = await fixture.cache([], 5_000);
+  const hanging = Promise.withResolvers<string>();
+  const current = await fixture.tokens.revision();
+  const revision = spyOn(fixture.tokens, "revision").mockReturnValueOnce(hanging.promise);
+  const refreshed = cache.refresh();
+
+  fixture.monotonic = 60_000;
+  expect(verdictOn(cache, "revoked")).toBe(UNAVAILABLE);
+  await fixture.tokens.revoke("revoked", CREATED);
+  hanging.resolve(current);
+  await refreshed;
+
+  expect(verdictOn(cache, "greenhouse")).toBe("accepted");
+  expect(verdictOn(cache, "revoked")).toBe('"revoked" is revoked');
+  expect(revision).toHaveBeenCalledTimes(2);
+});
+
+test("tokenCache() reads the tokens for the first request after a pause, once, and again after a failure", async () => {
+  const fixture = await tokenFixture(record("greenhouse"));
+  const cache = await fixture.cache([], 5_000);
+  const revision = spyOn(fixture.tokens, "revision").mockRejectedValueOnce(new Error("away"));
+  fixture.monotonic = 5_001;
+
+  for (let request = 0; request < 3; request++)
+    expect(verdictOn(cache, "greenhouse")).toBe(UNAVAILABLE);
+  expect(revision).toHaveBeenCalledTimes(1);
+
+  await eventLoopTurn();
+  for (let request = 0; request < 3; request++)
+    expect(verdictOn(cache, "greenhouse")).toBe(UNAVAILABLE);
+  await eventLoopTurn();
+  expect(verdictOn(cache, "greenhouse")).toBe("accepted");
+  expect(revision).toHaveBeenCalledTimes(2);
+});
+
+test("tokenCache() refreshes once for all who ask during a refresh, which may have missed the latest change", async () => {
+  const fixture = await tokenFixture();
+  const cache = await fixture.cache();
+  const reading = Promise.withResolvers<string>();
+  const revision = spyOn(fixture.tokens, "revision").mockReturnValueOnce(reading.promise);
+  const first = cache.refresh();
+  const added = cache.add(record("greenhouse"));
+  const others = [cache.refresh(), cache.refresh()];
+
+  reading.reject(new Error("away"));
+  await expect(first).rejects.toThrow("away");
+  expect(await added).toBe(true);
+  expect(verdictOn(cache, "greenhouse")).toBe("accepted");
+  await Promise.all(others);
+  expect(revision).toHaveBeenCalledTimes(2);
 });
 
 // Uses

@@ -3,9 +3,10 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { readFileSync, statSync, writeFileSync } from "node:fs";
 
 import { walBytes } from "../../src/database/sqlite/files.ts";
-import { post, TOKEN } from "../support/client.ts";
+import { bearer, post, TOKEN, untilTokenIs } from "../support/client.ts";
 import { getBytes, limited, newPlants, postBytes, verdictOf } from "../support/load.ts";
-import { exitCodeOf, freePort, start, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { exitCodeOf, freePort, runToEnd, start, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { readError } from "../support/responses.ts";
 import { shell } from "../support/shell.ts";
 import { skipsShim } from "../support/shim.ts";
 import { ask, get, requireReady, send, sendHalf, startOnDisk, stop } from "./health.ts";
@@ -63,6 +64,53 @@ test.concurrent.skipIf(skipsShim())(
     stuck.requireIntact();
   },
 );
+
+test.concurrent.skipIf(skipsShim())(
+  "while the disk hangs, a token that may be revoked stores nothing; metrics are read, and plants are stored afterwards",
+  async () => {
+    await using server = await startOnDisk({ shim: true });
+    const { url, disk, ledger } = server;
+    const [greenhouse, scraper] = await Promise.all([
+      newToken(disk.database, "greenhouse"),
+      newToken(disk.database, "scraper", "--scope", "metrics"),
+    ]);
+    for (const token of [greenhouse, scraper]) await untilMetricsAre(200, url, token);
+
+    disk.raise("hang");
+    const waiting = send(url, ledger, { id: 1n, name: "Fern" });
+    await disk.hit();
+    await untilMetricsAre(503, url, greenhouse);
+
+    const refused = await post(url, { id: 2, name: "Moss" }, { token: greenhouse });
+    expect(await readError(refused)).toMatchObject({ status: 503, error: 5031 });
+    expect((await metrics(url, scraper)).status).toBe(200);
+    expect((await metrics(url, "unknown-token-0123456789")).status).toBe(401);
+
+    disk.clear("hang");
+    expect(verdictOf(await waiting)).toBe("200");
+    await untilTokenIs(200, url, greenhouse);
+    expect(await stop(server)).toBe(0);
+    expect(await server.stderr.end).toContain('"reason":"tokens unavailable"');
+  },
+);
+
+/** Creates a token, as an operator does. */
+async function newToken(database: string, name: string, ...args: string[]): Promise<string> {
+  const { exitCode, stdout } = await runToEnd({
+    args: ["token", "create", name, "--database", database, ...args],
+  });
+  expect(exitCode).toBe(0);
+  return stdout.trim();
+}
+
+function metrics(url: string, token: string): Promise<Response> {
+  return fetch(`${url}/metrics`, { headers: bearer(token) });
+}
+
+/** Reads the metrics until the response has the status. */
+async function untilMetricsAre(status: number, url: string, token: string): Promise<void> {
+  while ((await metrics(url, token)).status !== status) await Bun.sleep(50);
+}
 
 test.concurrent.skipIf(skipsShim())(
   "plants that wait for a hanging disk get 503 at their deadline; those not yet begun are never stored",

@@ -54,6 +54,11 @@ test.each([NaN, Infinity, -1, 2 ** 31])(
   },
 );
 
+test.each([NaN, -1, 0, "5" as never])("tokenCache() refuses the age %p", async (maxAgeMs) => {
+  const cache = tokenCache(memoryTokens(), { maxAgeMs });
+  await expect(cache).rejects.toThrow(/^Cannot use `maxAgeMs` .*: expected 1 to Infinity$/);
+});
+
 test.each([NaN, undefined as never, "soon" as never])(
   "drain(%p) is refused, and the queue goes on",
   async (timeoutMs) => {

@@ -33,7 +33,7 @@ export interface CitusOptions extends ServingOptions {
   /** Reads the URL again, whose password may be rotated. @default the URL stays the same */
   readonly readUrl?: (() => Promise<PostgresUrl>) | undefined;
   /**
-   * How long a server is ready without the coordinator, in milliseconds.
+   * How long a server is ready, and accepts tokens, without the coordinator, in milliseconds.
    *
    * @default {COORDINATOR_TIMEOUT_MS}
    */
@@ -45,8 +45,8 @@ const MAP_MS = 3_000;
 /** The time limit for reading the map, in milliseconds. */
 const MAP_TIMEOUT_MS = 10_000;
 /**
- * How long a server is ready without the coordinator, in milliseconds. It stores plants, but does
- * not see that a token is revoked. A restart or a failover of the coordinator takes seconds, and
+ * How long a server is ready, and accepts tokens, without the coordinator, in milliseconds. It
+ * stores plants, but does not see that a token is revoked. A restart or a failover of the coordinator takes seconds, and
  * repairing it by hand minutes. A stolen token works no longer than this.
  */
 const COORDINATOR_TIMEOUT_MS = 10 * 60 * 1_000;
@@ -139,6 +139,7 @@ export async function openCitus(url: PostgresUrl, options: CitusOptions = {}): P
     unready: () =>
       nodesWithShards().flatMap(({ id, failure }) => (failure === undefined ? [] : [`node ${id}`])),
     tokens: coordinator.tokens,
+    tokensMaxAgeMs: coordinatorTimeoutMs,
 
     async *pages() {
       try {

@@ -1,7 +1,13 @@
 import { withDeadline } from "../../async/timers.ts";
 import type { NewPlant } from "../../plant/plant.ts";
 import type { Access } from "../adapter.ts";
-import { type Database, DatabaseError, keysetPages, type PlantStore } from "../database.ts";
+import {
+  type Database,
+  DatabaseError,
+  keysetPages,
+  type PlantStore,
+  TOKENS_MAX_AGE_MS,
+} from "../database.ts";
 import type { Connection } from "./connection.ts";
 import { PostgresFailure, withDatabaseError } from "./errors.ts";
 import { failover } from "./failover.ts";
@@ -118,6 +124,7 @@ export async function openPostgres(
     storeOf: () => store,
     unready: () => [],
     tokens: postgresTokens(reading, writing),
+    tokensMaxAgeMs: TOKENS_MAX_AGE_MS,
     pages: () =>
       keysetPages((from) => withDatabaseError("read", url.database, () => durablePage(from))),
     metrics: () => poolMetrics(pools),

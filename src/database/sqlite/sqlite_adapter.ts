@@ -3,7 +3,7 @@ import { resolve } from "node:path";
 
 import { ConfigError } from "../../errors.ts";
 import type { DatabaseAdapter, ServingDatabase, ServingOptions } from "../adapter.ts";
-import type { Database, PlantStore } from "../database.ts";
+import { type Database, type PlantStore, TOKENS_MAX_AGE_MS } from "../database.ts";
 import { sqliteMetrics } from "./checkpoint.ts";
 import { warningsOf } from "./files.ts";
 import { allTokens } from "./token_pages.ts";
@@ -91,6 +91,7 @@ export async function openSqliteWorker(
       prune: (at) => call("prune", at),
       recordUses: (uses) => call("recordUses", uses),
     },
+    tokensMaxAgeMs: TOKENS_MAX_AGE_MS,
 
     metrics: () => sqliteMetrics(walBytes[0], checkpointFailures),
     failed: worker.failed,

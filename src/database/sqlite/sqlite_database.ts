@@ -2,7 +2,7 @@ import { eq, getTableColumns, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sqlite";
 
 import { type NewPlant, plantOf, samePlant } from "../../plant/plant.ts";
-import { type AddOutcome, type Database, keysetPages } from "../database.ts";
+import { type AddOutcome, type Database, keysetPages, TOKENS_MAX_AGE_MS } from "../database.ts";
 import type { Client } from "./bun_driver.ts";
 import { sqliteMetrics } from "./checkpoint.ts";
 import { BUSY_TIMEOUT_MS } from "./opening.ts";
@@ -40,6 +40,7 @@ export function sqliteDatabase(
     storeOf: () => store,
     unready: () => [],
     tokens: sqliteTokens(client, store),
+    tokensMaxAgeMs: TOKENS_MAX_AGE_MS,
     pages: () => keysetPages(pageFrom),
     metrics: () => sqliteMetrics(walBytes[0], store.checkpointFailures()),
     failed: store.failed,

@@ -10,7 +10,8 @@ import { openDatabase, withCluster } from "../../support/postgres_database.ts";
 const FERN = { id: 1n, name: "Fern" };
 const MOSS = { id: 2n, name: "Moss" };
 
-type ShowsNoPlant = "plants" | "storeOf" | "unready" | "tokens" | "metrics" | "failed";
+type ShowsNoPlant =
+  "plants" | "storeOf" | "unready" | "tokens" | "tokensMaxAgeMs" | "metrics" | "failed";
 type ShowsPlants = Exclude<keyof Database, ShowsNoPlant | typeof Symbol.asyncDispose>;
 type Read = (database: Database) => Promise<NewPlant | undefined>;
 
