@@ -40,7 +40,7 @@ for (const event of ["uncaughtException", "unhandledRejection"] as const) {
 process.exitCode = await run(process.argv.slice(2), process.env, {
   write: (chunk) => stdout.write(chunk),
   stderr: (text) => stderr.print(text),
-  printed: () => stderr.drain(STALL_MS),
+  printed: (limitMs) => stderr.drain(STALL_MS, limitMs),
   log: stderr,
   stop: stop.signal,
   onHangup: (listener) => (onHangup = listener),

@@ -82,17 +82,20 @@ export class Output implements LogOutput {
 
   /**
    * Resolves once what was written is out. Gives its reader up if that takes nothing for `stallMs`
-   * milliseconds.
+   * milliseconds; and for good if it has not taken all after `limitMs`.
    */
-  async drain(stallMs: number): Promise<void> {
+  async drain(stallMs: number, limitMs = Number.POSITIVE_INFINITY): Promise<void> {
+    const deadline = performance.now() + limitMs;
     const end = this.write("")
       .catch(() => {})
       .then(() => true);
 
     while (this.#stalledAt < this.#taken) {
       const before = this.#taken;
-      if (await withDeadline(end, stallMs, () => false)) return;
+      const leftMs = deadline - performance.now();
+      if (await withDeadline(end, Math.min(stallMs, leftMs), () => false)) return;
       if (this.#taken === before) this.#stalledAt = before;
+      if (leftMs <= stallMs) this.#stalledAt = Number.POSITIVE_INFINITY;
     }
   }
 

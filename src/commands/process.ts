@@ -10,8 +10,12 @@ export interface Io {
   readonly write: (chunk: string) => Promise<void>;
   /** Prints a message for people, after those before it, even if their reader is slow. */
   readonly stderr: (text: string) => void;
-  /** Resolves once they are out, or their reader has stopped reading. Await it between many. */
-  readonly printed: () => Promise<void>;
+  /**
+   * Resolves once they are out, or their reader has stopped reading. Await it between many.
+   *
+   * @param limitMs After this time their reader is given up, in milliseconds. @default no limit
+   */
+  readonly printed: (limitMs?: number) => Promise<void>;
   /** The log of a server. It goes to stderr too, but loses lines rather than grow without bound. */
   readonly log: LogOutput;
   /** Whether stderr is a terminal. */

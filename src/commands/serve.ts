@@ -8,5 +8,5 @@ export const serve: Subcommand = {
   flags: [["--host <address>"], ["--port <number>"], ["--database <url>"]],
   help: settingsHelp,
   example: "serve --port 8080 --database /var/lib/plant-store/plants.db",
-  run: async ({ io, config }) => runService(await config(), { ...io, terminal: io }),
+  run: async ({ io, config }) => runService(await config(), io),
 };

@@ -7,12 +7,18 @@ import type { DatabaseAdapter } from "../database/adapter.ts";
 import { reasonOfRefusal } from "../database/refusals.ts";
 import type { Config } from "../settings/settings.ts";
 
+/** stderr: what it is, and how to print the first token there. */
+export interface TokenTerminal {
+  readonly stderr: (text: string) => void;
+  readonly isTerminal: boolean;
+}
+
 /** Options of {@linkcode offerFirstToken}. */
 export interface FirstTokenOptions extends Pick<Config, "jwt" | "production"> {
   /** The URL of the server. */
   readonly address: string;
   readonly database: Pick<DatabaseAdapter, "name" | "flag">;
-  readonly terminal: { readonly stderr: (text: string) => void; readonly isTerminal: boolean };
+  readonly terminal: TokenTerminal;
   readonly log: Logger;
 }
 

@@ -16,20 +16,20 @@ import { type Logging, type LogOutput, startLogging } from "../telemetry/logging
 import { createMetrics } from "../telemetry/metrics.ts";
 import { createObserver } from "../telemetry/request_log.ts";
 import type { Tracing } from "../telemetry/tracing.ts";
-import { type FirstTokenOptions, offerFirstToken } from "./first_token.ts";
+import { offerFirstToken, type TokenTerminal } from "./first_token.ts";
 import { HttpServer } from "./http_server.ts";
 import { watchEventLoop } from "./watchdog.ts";
 
-/** The process of a service: its signals, its log and its terminal. */
-export interface ServiceProcess {
+/** The signals of a service, its log and its terminal: what a command has of `Io`. */
+export interface ServiceIo extends TokenTerminal {
   /** Aborted by the first signal that ends the process. */
   readonly stop: AbortSignal;
   /** Handles SIGHUP from then on. */
   readonly onHangup: (listener: () => void) => void;
   readonly log: LogOutput;
   readonly hasColors: boolean;
-  /** stderr: what it is, and how to print the first token there. */
-  readonly terminal: FirstTokenOptions["terminal"];
+  /** Resolves once the log is written, or its reader is given up: at the latest after this time. */
+  readonly printed: (limitMs: number) => Promise<void>;
 }
 
 /**
@@ -40,20 +40,21 @@ export interface ServiceProcess {
  * @throws {CommandError} If the server cannot listen, or the tokens cannot be read.
  * @throws {DatabaseError} If the database cannot be opened.
  */
-export async function runService(config: Config, process: ServiceProcess): Promise<void> {
-  const format = config.logFormat ?? (process.terminal.isTerminal ? "pretty" : "json");
-  const { log: output, hasColors: colors } = process;
+export async function runService(config: Config, io: ServiceIo): Promise<void> {
+  const format = config.logFormat ?? (io.isTerminal ? "pretty" : "json");
+  const { log: output, hasColors: colors } = io;
   using logging = startLogging({ level: config.logLevel, format, colors, output });
   const { log } = logging;
-  const lifetime = beginLifetime(process.stop, log);
+  const lifetime = beginLifetime(io.stop, config, log);
 
   {
     await using parts = new AsyncDisposableStack();
-    await start({ ...config, logFormat: format }, { process, parts, logging, lifetime });
+    await start({ ...config, logFormat: format }, { io, parts, logging, lifetime });
     if (!lifetime.stop.aborted) await once(lifetime.stop, "abort");
   }
 
   log.info("Stopped");
+  await io.printed(lifetime.stopBy() - performance.now());
   if (lifetime.failed.aborted) throw new QuietFailure();
 }
 
@@ -63,27 +64,33 @@ interface Lifetime {
   readonly stop: AbortSignal;
   /** Aborted when the service failed, before the stop or during it. */
   readonly failed: AbortSignal;
+  /** When the stop is to be over, by `performance.now()`. */
+  readonly stopBy: () => number;
   /** Logs the first failure, and stops the service because of it. Others follow from it. */
   readonly fail: (failure: Error) => void;
 }
 
-function beginLifetime(signal: AbortSignal, log: Logger): Lifetime {
+function beginLifetime(signal: AbortSignal, { shutdownTimeoutMs }: Config, log: Logger): Lifetime {
   const failing = new AbortController();
   const { signal: failed } = failing;
   const stop = AbortSignal.any([signal, failed]);
+  let stopBy = Number.POSITIVE_INFINITY;
 
   stop.addEventListener("abort", () => {
+    stopBy = performance.now() + shutdownTimeoutMs;
     if (!failed.aborted) log.info("Stopping: finishing the requests in flight");
   });
 
   return {
     stop,
     failed,
+    stopBy: () => stopBy,
     fail({ message, cause }) {
       if (failed.aborted) return;
       const doing = stop.aborted ? "Failed while stopping" : "Stopping";
       log.error(`${doing}: ${message}`, { cause });
       failing.abort();
+      stopBy = Math.min(stopBy, performance.now() + FAILED_STOP_MS);
     },
   };
 }
@@ -96,7 +103,7 @@ const FAILED_STOP_MS = 2_000;
 
 /** The arguments of {@linkcode start} beside the configuration. */
 interface Start {
-  readonly process: ServiceProcess;
+  readonly io: ServiceIo;
   readonly parts: AsyncDisposableStack;
   readonly logging: Logging;
   readonly lifetime: Lifetime;
@@ -107,7 +114,7 @@ interface Start {
  * steps in reverse. A start leaves nothing behind if it is refused. It ends early if the stop comes
  * first.
  */
-async function start(config: Config, { process, parts, logging, lifetime }: Start): Promise<void> {
+async function start(config: Config, { io, parts, logging, lifetime }: Start): Promise<void> {
   const { log } = logging;
   const { stop, failed } = lifetime;
 
@@ -127,7 +134,7 @@ async function start(config: Config, { process, parts, logging, lifetime }: Star
   }
 
   const server = new HttpServer(config, stop);
-  onHangup(config, process, () => reloadCertificate(server, lifetime, log));
+  onHangup(config, io, () => reloadCertificate(server, lifetime, log));
 
   // Before the database: a start that is refused for one of these files makes none.
   const reading = Promise.all([readStaticTokens(config), server.loadCertificate()]);
@@ -223,14 +230,8 @@ async function start(config: Config, { process, parts, logging, lifetime }: Star
   log.info(`Plant Store listens on ${address}${docs}`, { version: version() });
   log.info("Configuration in force", loggableSettings({ ...config, authTokens: staticTokens }));
 
-  const { terminal } = process;
-  const offering = offerFirstToken(tokens, {
-    ...config,
-    address,
-    database: adapter,
-    terminal,
-    log,
-  });
+  const first = { ...config, address, database: adapter, terminal: io, log };
+  const offering = offerFirstToken(tokens, first);
   await withAbort(offering, stop);
 
   parts.use(watchEventLoop(log));
@@ -240,7 +241,7 @@ async function start(config: Config, { process, parts, logging, lifetime }: Star
 /**
  * Finishes the requests in flight, with 503 if a plant was not stored in time. At first the server
  * still listens: requests on their way get 503 with `Connection: close`, where a closed port would
- * lose them.
+ * lose them. A request whose body has not arrived when the time is over loses its connection.
  */
 export async function finishRequests(
   server: HttpServer,
@@ -279,9 +280,9 @@ async function loadTracing(config: Config, log: Logger): Promise<Tracing | undef
  * Reloads the certificate at a SIGHUP. Without HTTPS there is nothing to reload, and the signal
  * ends the service only if its terminal was closed.
  */
-function onHangup({ tls }: Config, process: ServiceProcess, reload: () => Promise<void>): void {
-  if (tls !== undefined) process.onHangup(() => void reload());
-  else if (!process.terminal.isTerminal) process.onHangup(() => {});
+function onHangup({ tls }: Config, io: ServiceIo, reload: () => Promise<void>): void {
+  if (tls !== undefined) io.onHangup(() => void reload());
+  else if (!io.isTerminal) io.onHangup(() => {});
 }
 
 /**

@@ -1,6 +1,8 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { createReadStream, readFileSync, writeFileSync } from "node:fs";
+import { open } from "node:fs/promises";
 
+import { repeat } from "../../src/async/timers.ts";
 import { TOKEN } from "../support/client.ts";
 import {
   emptyDirectory,
@@ -121,6 +123,29 @@ test.concurrent(
     // A slow machine has a few lines more to lose, such as those of the integrity check.
     expect(written + lost).toBeGreaterThanOrEqual(answered);
     expect(written + lost).toBeLessThan(answered + 10);
+  },
+);
+
+test.concurrent(
+  "a server whose log is read slowly ends when its time to stop is over",
+  async () => {
+    using home = emptyDirectory();
+    const port = freePort();
+    const program = shell('mkfifo log && exec "$@" 2<> log');
+    await using server = start({
+      program,
+      args: ["--port", String(port)],
+      cwd: home.path,
+      env: { AUTH_TOKENS: TOKEN, ACCESS_LOG: "on", SHUTDOWN_TIMEOUT_MS: "1000" },
+    });
+    const livez = () => fetch(`http://127.0.0.1:${port}/livez`).catch(() => undefined);
+    while ((await livez()) === undefined) await Bun.sleep(20);
+    // More than the pipe takes: reading the rest like this takes a minute.
+    for (let i = 0; i < 30; i++) await Promise.all(Array.from({ length: 100 }, livez));
+
+    await using log = await open(home.at("log"), "r+");
+    using _ = repeat(200, () => log.read(Buffer.alloc(4_096)));
+    expect(await server.stop()).toBe(0);
   },
 );
 
