@@ -97,10 +97,9 @@ export async function openSqliteWorker(
     failed: worker.failed,
 
     async [Symbol.asyncDispose]() {
-      // After a failure it is closed already, except for what hangs. The end of its thread would close
-      // that, too, and SQLite would move the WAL.
-      const failure = await Promise.race([worker.failed, call("close")]);
-      if (failure === undefined) worker.terminate();
+      // After a failure it is closed already, except for what hangs: SQLite would move the WAL if that
+      // were closed later.
+      await Promise.race([worker.failed, call("close")]).finally(worker.terminate);
     },
   };
 }

@@ -45,7 +45,8 @@ export function startWorker<Api extends Methods<Api>>(
 ) {
   const worker = new Worker(PROGRAMS[program]);
   const inFlight = new Map<number, PromiseWithResolvers<unknown>>();
-  const { promise: failed, resolve: fail } = Promise.withResolvers<Error>();
+  const { promise: failed, resolve } = Promise.withResolvers<Error>();
+  let hasFailed = false;
   let crash: Error | undefined;
   let lastId = 0;
 
@@ -67,6 +68,11 @@ export function startWorker<Api extends Methods<Api>>(
     inFlight.clear();
     fail(crash);
   });
+
+  function fail(failure: Error): void {
+    hasFailed = true;
+    resolve(failure);
+  }
 
   function take(id: number): PromiseWithResolvers<unknown> | undefined {
     const call = inFlight.get(id);
@@ -95,9 +101,16 @@ export function startWorker<Api extends Methods<Api>>(
     send: (text: string) => post(`${++lastId} ${text}`),
     /** Resolves once the Worker crashes or calls {@linkcode reportFailure}. */
     failed,
-    terminate: () => worker.terminate(),
+    /**
+     * Ends the Worker. One that has failed ends with the process: it may hang, and the end of its
+     * thread would close what it has left open.
+     */
+    terminate: () => (hasFailed ? (worker as Unreferenced).unref() : worker.terminate()),
   };
 }
+
+/** Bun's own method: the process may end although the Worker is there. */
+type Unreferenced = Worker & { unref(): void };
 
 function parseText(message: string): [id: number, text: string] {
   const at = message.indexOf(" ");

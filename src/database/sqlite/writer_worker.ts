@@ -60,7 +60,7 @@ const api = {
   async open(path: string, walBytes: SharedArrayBuffer): Promise<void> {
     // Starts while this thread connects, and before clients can take the file descriptors that the
     // Worker needs: Bun ends a process that has none for a new one.
-    const { call, failed } = startWorker<BackgroundApi>("background");
+    const { call, failed, terminate } = startWorker<BackgroundApi>("background");
     const onWalInUse = () => warn(WAL_IN_USE, WAL_ADVICE);
     const client = connect(path, { resetsWal: true, onWalInUse });
     const ready = call("open", path);
@@ -68,7 +68,8 @@ const api = {
     let closed: Promise<unknown> | undefined;
     // After a crash there is nothing to close. A Worker that hangs is not terminated: that would close
     // its connection once the disk responds, perhaps as the last one.
-    const close = () => withDeadline(call("close"), CLOSE_TIMEOUT_MS, () => {}).catch(() => {});
+    const close = () =>
+      withDeadline(call("close").then(terminate), CLOSE_TIMEOUT_MS, () => {}).catch(() => {});
 
     database = sqliteDatabase(client, {
       lockTimeoutMs: SERVER_BUSY_TIMEOUT_MS,
