@@ -22,7 +22,7 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
       ],
       [
         "--scope <scope>",
-        "The one thing that it may be used for: write or metrics (default: both)",
+        `The one thing that it may be used for: ${SCOPES.join(" or ")} (default: all)`,
       ],
       DATABASE_FLAG,
     ],
@@ -150,7 +150,7 @@ function parseLifetime(input: Input): number {
 
   const units = "m, h, d or w for minutes, hours, days or weeks";
   if (Number(count) > 0)
-    throw refusal(input, `expected a unit behind the number: ${units}, such as ${count}d`);
+    throw refusal(input, `expected a unit after the number: ${units}, such as ${count}d`);
   throw refusal(input, `expected a number and its unit: ${units}, such as 90d`);
 }
 

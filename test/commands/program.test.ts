@@ -52,6 +52,12 @@ test.each(COMMANDS)(
   },
 );
 
+test("token create --help names every scope", async () => {
+  const { stdout } = await call("token", "create", "--help");
+  for (const scope of SCOPES) expect(stdout).toMatch(new RegExp(`used for:.*${scope}`, "s"));
+  expect(stdout).toContain("(default: all)");
+});
+
 test("--help lists the commands, and token --help its own", async () => {
   const listed = async (...args: string[]) => {
     const [, commands = ""] = (await call(...args)).stdout.split("\nCommands:\n");
@@ -176,7 +182,7 @@ const wrongCalls: [string, string][] = [
   ],
   [
     "token create x --expires 90",
-    "Cannot use --expires 90: expected a unit behind the number: m, h, d or w for minutes, hours, days or weeks, such as 90d",
+    "Cannot use --expires 90: expected a unit after the number: m, h, d or w for minutes, hours, days or weeks, such as 90d",
   ],
   ...COMMANDS.filter(({ flags: known }) => known.includes("--database")).map(
     ({ command, args }): [string, string] => [
