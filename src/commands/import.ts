@@ -3,7 +3,6 @@ import { Readable } from "node:stream";
 
 import { eventLoopTurn, pause, withAbort, withDeadline } from "../async/timers.ts";
 import type { PlantStore, StoreOutcome } from "../database/database.ts";
-import { adapterOf } from "../database/location.ts";
 import { reasonOfRefusal } from "../database/refusals.ts";
 import { CommandError, ERRORS, PlantStoreError, QuietFailure, reasonOf } from "../errors.ts";
 import type { NewPlant } from "../plant/plant.ts";
@@ -27,9 +26,9 @@ export const importPlants: Subcommand = {
 };
 
 /** Adds batch after batch, and prints how many plants were added, present and refused. */
-async function run({ argument: source, flags, config, io }: Call): Promise<void> {
-  const { database: location, maxBodyBytes } = await config();
-  const { name: database, openForWriting } = await adapterOf(location);
+async function run({ argument: source, flags, config, adapter, io }: Call): Promise<void> {
+  const { maxBodyBytes } = await config();
+  const { name: database, openForWriting } = await adapter();
 
   // A line must have room for any plant that the API accepts: its id may be written longer.
   const maxLineBytes = Math.max(2 ** 26, maxBodyBytes + 64);
@@ -73,7 +72,9 @@ async function run({ argument: source, flags, config, io }: Call): Promise<void>
   const summary = `${grouped(added)} added, ${grouped(present)} already there, ${grouped(refused)} refused`;
 
   if (io.stop.aborted)
-    throw new CommandError(`Stopped after line ${line}, import it again to go on: ${summary}`);
+    throw new CommandError(
+      `Stopped after line ${line}, run the import again to continue: ${summary}`,
+    );
 
   const result = { database, file: source, ...counts };
   await printResult({ io, flags }, result, () => io.stderr(`${summary}\n`));

@@ -33,7 +33,9 @@ export async function run(
   let help = "";
   const action: Action = async (subcommand, parsed) => {
     const flags: Flags = parsed.opts();
-    const config = () => readConfig(environment, flags, io);
+    // Once: the file of the database's URL may be a pipe.
+    let reading: Promise<Config> | undefined;
+    const config = () => (reading ??= readConfig(environment, flags, io));
     const adapter = async () => adapterOf((await config()).database);
     await subcommand.run({ io, argument: parsed.args[0] ?? "", flags, config, adapter });
   };

@@ -197,7 +197,7 @@ test("import that is stopped keeps what it has read, and says how far it got", a
     exitCode: 1,
     stdout: "",
     stderr:
-      "Stopped after line 1500, import it again to go on: 1,500 added, 0 already there, 0 refused\n",
+      "Stopped after line 1500, run the import again to continue: 1,500 added, 0 already there, 0 refused\n",
   });
 
   expect(await exported(database.path)).toBe(linesOf(1_500).join(""));
@@ -217,7 +217,7 @@ test.concurrent.skipIf(skipsZeros).each(["-", "/dev/zero"])(
     run.child.kill("SIGINT");
     expect(await run.child.exited).toBe(1);
     expect(await run.stderr.end).toMatch(
-      /^Stopped after line 0, import it again to go on: 0 added, [^\n]+\n$/,
+      /^Stopped after line 0, run the import again to continue: 0 added, [^\n]+\n$/,
     );
   },
 );
@@ -241,7 +241,7 @@ test.each([
     "ends when it is stopped",
     (_: Database, stop: AbortController) => stop.abort(),
     1,
-    "Stopped after line 0, import it again to go on: 0 added, 0 already there, 0 refused",
+    "Stopped after line 0, run the import again to continue: 0 added, 0 already there, 0 refused",
   ],
 ])(
   "import waits while another process holds the lock, and %s",

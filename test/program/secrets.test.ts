@@ -78,6 +78,18 @@ test.concurrent.skipIf(skipsWithout("bash", "bash"))(
   },
 );
 
+test.concurrent.skipIf(skipsWithout("bash", "bash"))(
+  "DATABASE_URL_FILE may be a process substitution of a shell",
+  async () => {
+    using directory = emptyDirectory();
+    const program = shell('DATABASE_URL_FILE=<(echo file:plants.db) exec "$@"', "bash");
+    const args = ["import", "/dev/null", "--json"];
+    const { exitCode, stdout } = await runToEnd({ program, args, cwd: directory.path });
+    expect(exitCode).toBe(0);
+    expect(JSON.parse(stdout)).toMatchObject({ database: "plants.db", added: 0 });
+  },
+);
+
 test.concurrent(
   "DATABASE_URL_FILE names a file with the DATABASE_URL, for every command; --database replaces it",
   async () => {
