@@ -84,6 +84,11 @@ export function pause(delayMs: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, delayMs));
 }
 
+/** Blocks this thread for this time, in milliseconds. */
+export function sleepSync(delayMs: number): void {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, delayMs);
+}
+
 const FIRST_PAUSE_MS = 10;
 const LONGEST_PAUSE_MS = 250;
 

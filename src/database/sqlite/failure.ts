@@ -2,7 +2,13 @@ import { existsSync, renameSync, rmSync, writeFileSync } from "node:fs";
 
 import { isSystemError, PlantStoreError } from "../../errors.ts";
 import { DatabaseError } from "../database.ts";
-import { createPrivateFile, databaseFile, readTrusted } from "./files.ts";
+import {
+  CORRUPT_SUFFIX,
+  createPrivateFile,
+  databaseFile,
+  readTrusted,
+  UNSYNCED_SUFFIX,
+} from "./files.ts";
 import { inodeOf } from "./open_files.ts";
 
 // What an error of SQLite means for a plant, for the store, and for the next process:
@@ -10,7 +16,7 @@ import { inodeOf } from "./open_files.ts";
 // | error          | SQLite's codes               | the plant    | the store     | the next process            |
 // | -------------- | ---------------------------- | ------------ | ------------- | --------------------------- |
 // | locked         | BUSY, LOCKED                 | not stored   | tries again   |                             |
-// | no storage now | FULL, READONLY, IOERR, NOMEM | not stored   | refuses it    |                             |
+// | no storage now | all other of `UNAVAILABLE`   | not stored   | refuses it    |                             |
 // | failed fsync   | IOERR_FSYNC, IOERR_DIR_FSYNC | nobody knows | ends          | `-unsynced`: resets the WAL |
 // | corruption     | CORRUPT, NOTADB              | not stored   | ends          | `-corrupt`: only reads      |
 // | any other      | a bug, such as wrong SQL     | not stored   | throws it on  |                             |
@@ -117,23 +123,19 @@ export function resultCodeOf(error: unknown): number {
 }
 
 /**
- * We found a database to be corrupt, with the code that SQLite has for it. The message is the
- * finding, in one line.
+ * Corruption that a check of ours found, with SQLite's code for it. The message is the finding, in
+ * one line.
  */
 export class CorruptError extends DatabaseError {
   readonly errcode = CODES.CORRUPT;
 }
 
 /**
- * An fsync of ours failed, not one of SQLite's, with the code that SQLite has for it. The message
- * is the system's.
+ * A failed fsync of ours, not of SQLite, with SQLite's code for it. The message is the system's.
  */
 export class FailedSyncError extends DatabaseError {
   readonly errcode = CODES.IOERR_FSYNC;
 }
-
-const CORRUPT = "-corrupt";
-const UNSYNCED = "-unsynced";
 
 /** How much of a corruption marker is read, in bytes. */
 const MARKER_BYTES = 4_096;
@@ -142,15 +144,15 @@ const MARKER_BYTES = 4_096;
  * The marker that the file which the path has now is corrupt: a corrupt file cannot be trusted with
  * that itself.
  *
- * It names the file by its inode. A copy has what the file has, a random id included, so nothing in
- * the file tells a restored backup from it; and a boot or a mount may change the number of the
- * device. If a file system gives the inode to a restored backup, then that is refused until
+ * It names the file by its inode. Nothing inside a file distinguishes a restored backup from it: a
+ * copy has the same content. The number of the device is left out, because a boot or a mount may
+ * change it. If a file system gives the inode to a restored backup, that is refused until
  * `plant-store check` has found nothing.
  */
 export function corruptionMarker(path: string) {
   const file = databaseFile(path);
   const inode = inodeOf(path);
-  const content = () => readTrusted(file, CORRUPT, MARKER_BYTES);
+  const content = () => readTrusted(file, CORRUPT_SUFFIX, MARKER_BYTES);
 
   return {
     /** The content of the marker, for `clear`. */
@@ -160,7 +162,7 @@ export function corruptionMarker(path: string) {
     finding(): string | undefined {
       try {
         // Before every call of the store: there is none, and looking for it costs least.
-        if (!existsSync(file + CORRUPT)) return undefined;
+        if (!existsSync(file + CORRUPT_SUFFIX)) return undefined;
         const marked = JSON.parse(content() ?? "{}") as {
           readonly inode?: string;
           readonly finding?: string;
@@ -179,14 +181,14 @@ export function corruptionMarker(path: string) {
       const line = finding.replaceAll("\n", " ").slice(0, MARKER_BYTES / 8);
       // As JSON, which an operator may read.
       const marked = { inode, finding: line, foundAt: new Date().toISOString() };
-      const draft = `${file}${CORRUPT}-new`;
+      const draft = `${file}${CORRUPT_SUFFIX}-new`;
 
       try {
         try {
           rmSync(draft, { force: true });
           createPrivateFile(draft, `${JSON.stringify(marked)}\n`);
           // Replaces the marker as a whole: on a full disk the old one stays.
-          renameSync(draft, file + CORRUPT);
+          renameSync(draft, file + CORRUPT_SUFFIX);
         } finally {
           rmSync(draft, { force: true });
         }
@@ -198,7 +200,7 @@ export function corruptionMarker(path: string) {
     /** Removes the marker if it still has this content, and the path still has the same file. */
     clear(before: string | undefined): void {
       if (before === undefined || content() !== before || inodeOf(path) !== inode) return;
-      rmSync(file + CORRUPT, { force: true });
+      rmSync(file + CORRUPT_SUFFIX, { force: true });
     },
   };
 }
@@ -216,15 +218,15 @@ export function requireUnmarked(path: string, advice: string): void {
 }
 
 /**
- * Marks that an fsync of the database or of its WAL failed, if possible: what the next process
- * finds there may be in the page cache only, and no later fsync brings it to the disk. Not synced
- * itself: a power loss ends the page cache as well.
+ * Marks that an fsync of the database or of its WAL failed, if possible: the next process may read
+ * data that exists only in the page cache, and no later fsync writes it. The marker itself needs no
+ * fsync: a power loss ends the page cache as well.
  *
  * @param file From {@linkcode databaseFile}.
  */
 export function markUnsynced(file: string): void {
   try {
-    writeFileSync(file + UNSYNCED, "", { flag: "wx", mode: 0o600 });
+    writeFileSync(file + UNSYNCED_SUFFIX, "", { flag: "wx", mode: 0o600 });
   } catch {
     // It is there; or the disk that failed is full or read-only by now.
   }
@@ -232,10 +234,10 @@ export function markUnsynced(file: string): void {
 
 /** Whether a file is marked by {@linkcode markUnsynced}. */
 export function isUnsynced(file: string): boolean {
-  return existsSync(file + UNSYNCED);
+  return existsSync(file + UNSYNCED_SUFFIX);
 }
 
 /** Removes the mark, once the WAL was reset. */
 export function clearUnsynced(file: string): void {
-  rmSync(file + UNSYNCED, { force: true });
+  rmSync(file + UNSYNCED_SUFFIX, { force: true });
 }

@@ -15,6 +15,7 @@ import {
 } from "node:fs";
 import { basename, dirname, join } from "node:path";
 
+import { sleepSync } from "../../async/timers.ts";
 import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 
@@ -81,8 +82,10 @@ export function walBytes(path: string): number {
   }
 }
 
-/** The files beside a database that this program makes. */
-const MARKERS = ["-corrupt", "-unsynced"];
+/** The suffixes of the markers, which this program writes: failure.ts has what they say. */
+export const CORRUPT_SUFFIX = "-corrupt";
+export const UNSYNCED_SUFFIX = "-unsynced";
+const MARKERS: readonly string[] = [CORRUPT_SUFFIX, UNSYNCED_SUFFIX];
 
 /**
  * Whether to ask the system about this process. Deno asks its user first, for all permissions:
@@ -159,7 +162,7 @@ function requireWal(file: string): void {
   // Another process may be creating the database at this moment: the WAL comes next.
   for (let attempt = 0; !existsSync(`${file}-wal`) && isEmptyInWalMode(file); attempt++) {
     if (attempt === WAL_ATTEMPTS) throw new DatabaseError(walIsMissing(basename(file)));
-    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, WAL_PAUSE_MS);
+    sleepSync(WAL_PAUSE_MS);
   }
 }
 
@@ -281,9 +284,12 @@ function requireOwnDirectory(file: string): void {
 }
 
 /**
- * Refuses what another user has put beside a database: a journal, which SQLite rolls back into it;
- * a WAL, which that user keeps open for writing; a pipe, which blocks whoever opens it; a link,
- * which a restore would follow.
+ * Refuses what another user has put beside a database:
+ *
+ * - a journal, which SQLite would roll back into it;
+ * - a WAL, which that user may still write to;
+ * - a pipe, which blocks whoever opens it;
+ * - a link, which a restore would follow.
  *
  * It may be the operator's own, after a change of the server's user. So no message tells anybody to
  * move or delete what can hold plants.

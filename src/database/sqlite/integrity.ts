@@ -1,7 +1,7 @@
 import { INT64_MAX, INT64_MIN, isRequired, PLANT_FIELDS } from "../../plant/plant.ts";
 import type { Client } from "./bun_driver.ts";
 import { CorruptError, corruptionIn } from "./failure.ts";
-import { integrityCheck } from "./opening_check.ts";
+import { requireIntegrity } from "./opening_check.ts";
 
 /**
  * Checks a database for corruption in short read transactions, between which a server can move its
@@ -24,7 +24,7 @@ export function* checkIntegrity(
     .query("SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'plants'")
     .values();
   for (const table of ["sqlite_schema", ...tables.flat().map(String)]) {
-    at(table, () => integrityCheck(client, `("${table.replaceAll('"', '""')}")`));
+    at(table, () => requireIntegrity(client, `("${table.replaceAll('"', '""')}")`));
     yield 0;
   }
 
@@ -32,7 +32,7 @@ export function* checkIntegrity(
   if (!whole) return plants;
 
   yield plants;
-  at("the whole file", () => integrityCheck(client));
+  at("the whole file", () => requireIntegrity(client));
   return plants;
 }
 

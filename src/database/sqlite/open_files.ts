@@ -15,7 +15,7 @@ export interface Loss {
  * SQLite writes to: SQLite itself would go on without them.
  *
  * @param path The database, open and in WAL mode.
- * @returns A function that looks, and says what is wrong, if something is.
+ * @returns A function that compares them, and returns the loss, if there is one.
  * @throws {DatabaseError} If the files cannot be found now, as in the first moments of a shared
  *   folder.
  */

@@ -1,3 +1,4 @@
+import { sleepSync } from "../../async/timers.ts";
 import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { WAL_FILE_BYTES } from "./checkpoint.ts";
@@ -193,7 +194,7 @@ function beginWalMode(connection: Connection, busyTimeoutMs: number): void {
       if (!isLocked(error) || performance.now() >= deadline) throw error;
     }
 
-    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, RETRY_MS);
+    sleepSync(RETRY_MS);
   }
 }
 

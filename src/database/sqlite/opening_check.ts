@@ -22,7 +22,7 @@ export function checkOnOpening(connection: Connection): void {
   if (free > pages) throw new CorruptError(`${free} pages are free of ${pages}`);
 
   // The check of one table includes the free pages if that table is the schema.
-  integrityCheck(connection, '("sqlite_schema")');
+  requireIntegrity(connection, '("sqlite_schema")');
 
   // Off again: it adds a tenth of an insert's cost to every later page read.
   connection.exec("PRAGMA cell_size_check = OFF");
@@ -41,7 +41,7 @@ const READS = {
  *
  * @throws {CorruptError | Error} What it finds.
  */
-export function integrityCheck(connection: Connection, table = ""): void {
+export function requireIntegrity(connection: Connection, table = ""): void {
   const result = valueFrom(connection, `PRAGMA integrity_check${table}`);
   if (result !== "ok") throw new CorruptError(String(result).replaceAll("\n", " "));
 }

@@ -5,7 +5,8 @@
 const FILE = /^(?:file:(?:\/\/(?=\/))?(?=[^?#]+$)|(?=[^:@?#]+$))(.+)$/s;
 
 /**
- * The path in what names a database file, without white space around it, which bun:sqlite ignores.
+ * Extracts the path from `file:PATH`, a file URL or a bare path, without white space around it, which
+ * bun:sqlite ignores.
  *
  * @returns `undefined` if it names none: a database in memory would lose every plant, and two
  *   slashes name a host.

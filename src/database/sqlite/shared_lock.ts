@@ -5,7 +5,7 @@ import { identityOf, type Loss } from "./open_files.ts";
 
 /** The shared lock of an open database. Disposing of it closes no file of the database. */
 export interface SharedLock extends Disposable {
-  /** Looks for the lock, after a commit. Says if it is lost; sees nothing wrong where it sees nothing. */
+  /** Returns the loss if the lock is not held any more; `undefined` if it is, or cannot be seen. */
   look(): Loss | undefined;
 }
 
@@ -24,8 +24,8 @@ export interface SharedLock extends Disposable {
  * Linux shows the locks that a process has on a file with each of its descriptors
  * (proc_pid_fdinfo(5)), its own process only, in any container.
  *
- * BUG: a program that opens and closes `plants.db-shm`, and not the database, is not noticed. So is
- * none on Deno and outside of Linux, where this sees nothing.
+ * BUG: closing `plants.db-shm` alone drops locks, too, and is not noticed. Nothing is noticed on Deno
+ * and outside of Linux, where a program cannot see its locks.
  *
  * @param path The database, open and in WAL mode.
  */
