@@ -52,6 +52,13 @@ export interface Refused {
   readonly ok: false;
   /** For the log only. Quotes of a token no more than claims that its issuer has signed. */
   readonly reason: string;
+
+  /**
+   * Whether another issuer may have made the token: then ask the next `authenticate`.
+   *
+   * @default {false}
+   */
+  readonly isForeign?: boolean;
 }
 
 /** Whether a token is accepted. */
@@ -59,9 +66,9 @@ export type Verdict = Accepted | Refused;
 
 /**
  * The port that validates tokens: whose token is it, and what does it permit now? It
- * returns a promise only if it has to wait. It throws or rejects only with a `PlantStoreError`
- * `queue_full`, if it cannot tell now: too many tokens wait to be verified, or the keys to verify
- * them are unavailable.
+ * returns a promise only if it has to wait. It throws or rejects with a `PlantStoreError`,
+ * such as `queue_full`, if it cannot tell now: too many tokens wait to be verified, or the keys to
+ * verify them are unavailable.
  *
  * @example
  * ```ts

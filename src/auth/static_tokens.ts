@@ -1,7 +1,7 @@
 import { hash } from "node:crypto";
 
-import { type Accepted, accepted, type Authenticate, refused } from "./authenticate.ts";
-import { isMistyped, MAX_TOKEN_LENGTH, requireStaticTokens } from "./token_format.ts";
+import { type Accepted, accepted, type Authenticate } from "./authenticate.ts";
+import { MAX_TOKEN_LENGTH, requireStaticTokens, unknownToken } from "./token_format.ts";
 
 /**
  * Accepts these bearer tokens, each for everything, and no others. It compares digests, so a check
@@ -35,9 +35,8 @@ export function staticTokens(tokens: readonly string[]): Authenticate {
   );
 
   return (token) => {
-    if (token.length > MAX_TOKEN_LENGTH) return refused("too long");
-    const verdict = verdicts.get(hash("sha256", token, "base64"));
-    return verdict ?? refused(isMistyped(token) ? "mistyped" : "unknown");
+    if (token.length > MAX_TOKEN_LENGTH) return unknownToken(token);
+    return verdicts.get(hash("sha256", token, "base64")) ?? unknownToken(token);
   };
 }
 

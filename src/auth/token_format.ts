@@ -1,5 +1,7 @@
 import { hash } from "node:crypto";
 
+import type { Refused } from "./authenticate.ts";
+
 const PREFIX = "plant_";
 const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const RANDOM_CHARACTERS = 32;
@@ -47,15 +49,17 @@ export function mintToken({
   return { token, digest: hash("sha256", token, "buffer") };
 }
 
-/** Whether a token has our prefix, whether or not it is stored. */
-export function isOurs(token: string): boolean {
-  return token.startsWith(PREFIX);
-}
+/**
+ * The verdict on a token that is neither stored nor static. With our prefix and a wrong checksum it
+ * is mistyped. One that is too long is not hashed.
+ */
+export function unknownToken(token: string): Refused {
+  const isForeign = !token.startsWith(PREFIX);
+  if (token.length > MAX_TOKEN_LENGTH) return { ok: false, reason: "too long", isForeign };
 
-/** Whether a token has our prefix but a wrong checksum. */
-export function isMistyped(token: string): boolean {
-  if (!isOurs(token)) return false;
-  return token.slice(-CHECK_CHARACTERS) !== checksum(token.slice(0, -CHECK_CHARACTERS));
+  const [text, check] = [token.slice(0, -CHECK_CHARACTERS), token.slice(-CHECK_CHARACTERS)];
+  const isMistyped = !isForeign && check !== checksum(text);
+  return { ok: false, reason: isMistyped ? "mistyped" : "unknown", isForeign };
 }
 
 function checksum(text: string): string {

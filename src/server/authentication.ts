@@ -4,7 +4,6 @@ import { repeat, withAbort } from "../async/timers.ts";
 import type { Authenticate } from "../auth/authenticate.ts";
 import { jwtAuthenticator } from "../auth/jwt.ts";
 import { type TokenCache, tokenCache } from "../auth/token_cache.ts";
-import { isOurs } from "../auth/token_format.ts";
 import type { ServingDatabase } from "../database/adapter.ts";
 import { toCommandError } from "../database/refusals.ts";
 import { reasonOf } from "../errors.ts";
@@ -68,13 +67,9 @@ export function authentication(
 
   return (token) => {
     const verdict = tokens.authenticate(token);
-    if (verdict.ok || isOurs(token)) return verdict;
-    return MAY_BE_JWT.has(verdict.reason) ? authenticateJwt(token) : verdict;
+    return !verdict.ok && verdict.isForeign ? authenticateJwt(token) : verdict;
   };
 }
-
-/** The reasons of a refusal by the cache of our own tokens after which the token may be a JWT. */
-const MAY_BE_JWT: ReadonlySet<string> = new Set(["unknown", "too long"]);
 
 /** Logs when the keys of the provider cannot be had, for each reason once, and when they are back. */
 function logOfKeys(jwksUrl: URL, log: Logger) {

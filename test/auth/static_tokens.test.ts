@@ -1,8 +1,8 @@
 import { expect, test } from "bun:test";
 
-import { accepted, refused } from "../../src/auth/authenticate.ts";
+import { accepted } from "../../src/auth/authenticate.ts";
 import { staticTokens } from "../../src/auth/static_tokens.ts";
-import { mintToken } from "../../src/auth/token_format.ts";
+import { mintToken, unknownToken } from "../../src/auth/token_format.ts";
 
 test("staticTokens() accepts its own tokens, even one given twice, and says why it refuses others", () => {
   const token = "a-token-of-the-greenhouse";
@@ -25,9 +25,9 @@ test("staticTokens() accepts its own tokens, even one given twice, and says why 
   ];
 
   for (const unknown of [...similar, mintToken().token])
-    expect(authenticate(unknown)).toEqual(refused("unknown"));
-  expect(authenticate(minted.slice(0, -1))).toEqual(refused("mistyped"));
-  expect(authenticate(`${longest}x`)).toEqual(refused("too long"));
+    expect(authenticate(unknown)).toEqual(unknownToken(unknown));
+  expect(authenticate(minted.slice(0, -1))).toEqual(unknownToken(minted.slice(0, -1)));
+  expect(authenticate(`${longest}x`)).toEqual(unknownToken(`${longest}x`));
 });
 
 test.each([

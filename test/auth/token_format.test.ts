@@ -1,24 +1,30 @@
 import { expect, test } from "bun:test";
 import { hash } from "node:crypto";
 
-import { digestKey, isMistyped, mintToken } from "../../src/auth/token_format.ts";
+import { digestKey, mintToken, unknownToken } from "../../src/auth/token_format.ts";
 
 const ALPHANUMERIC = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 const sha256 = (text: string) => hash("sha256", text, "buffer");
 
-test("isMistyped() tells a mistyped token from an unknown one and from one of another format", () => {
+test("unknownToken() tells a mistyped token of ours from an unknown one, and both from those of other issuers", () => {
   const { token } = mintToken();
-  expect(isMistyped(token)).toBe(false);
+  const ours = (reason: string) => ({ ok: false as const, reason, isForeign: false });
+  expect(unknownToken(token)).toEqual(ours("unknown"));
 
   for (let i = "plant_".length; i < token.length; i++) {
     const other = token[i] === "x" ? "y" : "x";
-    expect(isMistyped(token.slice(0, i) + other + token.slice(i + 1))).toBe(true);
+    const mistyped = token.slice(0, i) + other + token.slice(i + 1);
+    expect(unknownToken(mistyped)).toEqual(ours("mistyped"));
   }
 
-  expect(isMistyped(token.slice(0, -1))).toBe(true);
-  expect(isMistyped("plant_")).toBe(true);
-  expect(isMistyped("static-token-0123456789")).toBe(false);
+  expect(unknownToken(token.slice(0, -1))).toEqual(ours("mistyped"));
+  expect(unknownToken("plant_")).toEqual(ours("mistyped"));
+  expect(unknownToken("plant_".padEnd(8_193, "x"))).toEqual(ours("too long"));
+
+  const foreign = (reason: string) => ({ ok: false as const, reason, isForeign: true });
+  expect(unknownToken("static-token-0123456789")).toEqual(foreign("unknown"));
+  expect(unknownToken("x".repeat(8_193))).toEqual(foreign("too long"));
 });
 
 test("mintToken() takes its characters from the randomness given, and from nowhere else", () => {
