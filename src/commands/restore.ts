@@ -59,9 +59,9 @@ export const restore: Subcommand = {
 const MAX_NAMES = 20;
 
 function wordsFor({ ended, unconfirmed }: RestoredTokens): string {
-  const kept = `${counted(ended, "token")} of the backup stayed revoked or deleted\n`;
+  const kept = `Kept ${counted(ended, "token")} revoked or deleted that the backup has as valid\n`;
   const names = unconfirmed.slice(0, MAX_NAMES).map(quoted).join(", ");
   const more = unconfirmed.length > MAX_NAMES ? ` and ${unconfirmed.length - MAX_NAMES} more` : "";
-  const again = `Tokens are as in the backup, which may accept ended ones again: ${names}${more}; revoke those that must not be\n`;
+  const again = `These tokens are valid as in the backup, and may have been revoked since: ${names}${more}. Revoke those that should not be valid.\n`;
   return (ended > 0 ? kept : "") + (unconfirmed.length > 0 ? again : "");
 }

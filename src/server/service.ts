@@ -171,7 +171,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
   atStop(0.2, (timeoutMs) => {
     const closing = database[Symbol.asyncDispose]() as Promise<void>;
     // Nothing is lost: acknowledged plants are on the disk, and the next start reads the WAL.
-    const notClosed = () => log.warning("Database not closed: the disk does not respond");
+    const notClosed = () => log.warning("Cannot close the database: the disk does not respond");
     return withDeadline(closing.catch(failStorage), timeoutMs, notClosed);
   });
 
@@ -182,7 +182,9 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
 
   // What cannot be written is kept for the next call.
   const writeUses = () =>
-    tokens.writeUses().catch((cause) => log.warning("Uses of tokens not written", { cause }));
+    tokens
+      .writeUses()
+      .catch((cause) => log.warning("Cannot record when tokens were last used", { cause }));
   atStop(0.05, async (timeoutMs) => {
     if (!failed.aborted) await withDeadline(writeUses(), timeoutMs, () => {});
   });

@@ -127,7 +127,7 @@ export function parseJwksUrl(input: Input): URL {
   if (url.protocol === "https:" || isLoopback(url)) return url;
 
   const expected =
-    "expected https, because whoever changes keys on their way can sign tokens; http is for this machine only, such as http://localhost";
+    "expected https, because keys that are changed in transit can sign tokens; http is accepted for this machine only, such as http://localhost";
   throw refusal(input, expected, withoutSecrets(input.text));
 }
 

@@ -158,14 +158,14 @@ export const SETTINGS = {
   jwtSubjects: setting("Authentication", {
     variables: { AUTH_SUBJECTS: "" },
     meaning:
-      "the subjects of JWTs that may call, comma-separated, such as `repo:garden/*`; without it any",
+      "subjects whose JWTs are accepted, comma-separated, such as `repo:garden/*`; default: all",
     parse: (subjects) => (subjects.text === "" ? undefined : parseSubjects(subjects)),
     log: (subjects) => subjects?.length,
   }),
 
   jwtAlgorithms: setting("Authentication", {
     variables: { AUTH_ALGORITHMS: "" },
-    meaning: "the accepted signatures of JWTs, such as `ES256,EdDSA`; without it all that are safe",
+    meaning: "accepted signature algorithms of JWTs, such as `ES256,EdDSA`; default: all safe ones",
     parse: ({ name, text }) =>
       text === ""
         ? undefined
@@ -189,7 +189,7 @@ export const SETTINGS = {
 
   queueLimit: setting("Limits", {
     variables: { QUEUE_LIMIT: "10000" },
-    meaning: "plants that may wait for a commit",
+    meaning: "maximum number of plants waiting for a commit",
     parse: (plants) => parseInteger(plants, 1),
   }),
 
@@ -202,7 +202,8 @@ export const SETTINGS = {
 
   shutdownTimeoutMs: setting("Limits", {
     variables: { SHUTDOWN_TIMEOUT_MS: "10000" },
-    meaning: "time to stop after a signal, in milliseconds; a third of it for plants in flight",
+    meaning:
+      "maximum time to shut down after a signal, in milliseconds; a third of it is for plants in flight",
     // A day.
     parse: (timeout) => parseInteger(timeout, 1, 86_400_000),
   }),
@@ -258,7 +259,7 @@ export const SETTINGS = {
 
   tracesExporter: setting("Observability", {
     variables: { OTEL_TRACES_EXPORTER: "otlp", OTEL_SDK_DISABLED: "false" },
-    meaning: "whether traces are sent: `otlp` or `none`, and `true` to disable them",
+    meaning: "`otlp` sends traces, `none` does not; nor does `true` for the second one",
     parse: (exporter, disabled) =>
       disabled.text.toLowerCase() === "true" ? "none" : parseChoice(exporter, ["otlp", "none"]),
   }),

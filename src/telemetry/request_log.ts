@@ -66,7 +66,7 @@ export function createObserver(
 const REFUSED_CREDENTIALS = { level: "warning", message: "Refused credentials" } as const;
 
 /** The client gets 503 and not 401: it should try again with the same token. */
-const UNCHECKED_CREDENTIALS = { level: "warning", message: "Credentials not checked" } as const;
+const UNCHECKED_CREDENTIALS = { level: "warning", message: "Cannot validate credentials" } as const;
 
 /** Other errors are the client's: they are not logged, because their cause may quote a body. */
 const LINES: Partial<

@@ -487,7 +487,7 @@ async function withTokens() {
 }
 
 const ACCEPTED_AGAIN =
-  'Tokens are as in the backup, which may accept ended ones again: "kept", "leaked", "deleted"; revoke those that must not be\n';
+  'These tokens are valid as in the backup, and may have been revoked since: "kept", "leaked", "deleted". Revoke those that should not be valid.\n';
 
 test("a restore keeps what was revoked and deleted since the backup, however often it is run", async () => {
   using here = await withTokens();
@@ -496,7 +496,7 @@ test("a restore keeps what was revoked and deleted since the backup, however oft
   await here.call("token", "create", "deleted");
 
   const { stderr } = await here.call("restore", "saved.db");
-  expect(stderr).toEndWith("2 tokens of the backup stayed revoked or deleted\n");
+  expect(stderr).toEndWith("Kept 2 tokens revoked or deleted that the backup has as valid\n");
   expect(await here.statuses()).toEqual([200, 401, 401]);
   expect((await here.call("token", "list")).stdout).toMatch(/^leaked +revoked /m);
 
@@ -529,7 +529,9 @@ test.each(NOT_KNOWN)(
     const { exitCode, stderr } = await here.call("restore", "saved.db");
     expect({ exitCode, stderr }).toEqual({
       exitCode: 0,
-      stderr: expect.stringMatching(new RegExp(`^Restored [^\n]*\n${ACCEPTED_AGAIN}$`)),
+      stderr: expect.stringMatching(
+        new RegExp(`^Restored [^\n]*\n${RegExp.escape(ACCEPTED_AGAIN)}$`),
+      ),
     });
     expect(await here.statuses()).toEqual([200, 200, 200]);
   },
@@ -557,7 +559,7 @@ test("a restored backup of the first version deletes the token that was revoked 
   await here.call("token", "revoke", "leaked");
 
   expect((await here.call("restore", "saved.db")).stderr).toEndWith(
-    "1 token of the backup stayed revoked or deleted\n",
+    "Kept 1 token revoked or deleted that the backup has as valid\n",
   );
   expect(await here.statuses()).toEqual([200, 401, 200]);
 });

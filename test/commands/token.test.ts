@@ -71,7 +71,7 @@ test.concurrent(
     await using server = await startServer({ cwd: here.cwd });
     expect((await post(server.url, undefined, { token })).status).toBe(200);
 
-    await server.stderr.until(/Uses of tokens not written/);
+    await server.stderr.until(/Cannot record when tokens were last used/);
     expect((await here.token("revoke", "greenhouse")).exitCode).toBe(0);
 
     await untilTokenIs(401, server.url, token);

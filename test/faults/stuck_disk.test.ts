@@ -139,7 +139,9 @@ test.concurrent.skipIf(skipsShim())(
     expect(await stuck.responses()).toEqual([{ "503/5032": 1 }, { "503/5032": 19 }]);
     // Everybody has a response and nothing acknowledged is lost: what the signal asked for is done.
     expect(await exitCodeOf(stuck.child)).toBe(0);
-    expect(await stuck.stderr.end).toContain("Database not closed: the disk does not respond");
+    expect(await stuck.stderr.end).toContain(
+      "Cannot close the database: the disk does not respond",
+    );
     stuck.requireIntact();
   },
 );

@@ -160,7 +160,7 @@ test("while keys cannot be had a good token gets 503 with Retry-After, and later
     error: 5031,
     message: "the identity provider's keys are unavailable; send the plant again later",
   });
-  await server.stderr.until(/Credentials not checked.*keys unavailable/);
+  await server.stderr.until(/Cannot validate credentials.*keys unavailable/);
 
   provider.comeBack();
   // No token brings them back.

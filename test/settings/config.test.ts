@@ -229,12 +229,12 @@ const UNSAFE = [
 ];
 
 test.each(UNSAFE)(
-  "parseConfig() refuses AUTH_JWKS_URL %s, which others could change on its way",
+  "parseConfig() refuses AUTH_JWKS_URL %s, which others could change in transit",
   (url) => {
     const settings = { ...IDENTITY_PROVIDER, AUTH_JWKS_URL: url };
     expect(() => parseConfig(settings)).toThrow(
       url.startsWith("http:")
-        ? `Cannot use AUTH_JWKS_URL=${url}: expected https, because whoever changes keys on their way can sign tokens; http is for this machine only`
+        ? `Cannot use AUTH_JWKS_URL=${url}: expected https, because keys that are changed in transit can sign tokens; http is accepted for this machine only`
         : `Cannot use AUTH_JWKS_URL=${url}: expected an https URL`,
     );
   },

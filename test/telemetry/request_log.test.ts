@@ -40,7 +40,7 @@ const LOGGED: Partial<Record<ErrorCode, object>> = {
   },
   queue_full: {
     level: "WARN",
-    message: "Credentials not checked",
+    message: "Cannot validate credentials",
     reason: "unknown",
     client: "192.0.2.1",
   },
