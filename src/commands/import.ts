@@ -137,7 +137,7 @@ function openInput(source: string, { stdin }: Io) {
 
 /**
  * Whether the program was started without standard input (`<&-`). Bun opens /dev/null in its place,
- * for reading and writing; who means /dev/null opens it for reading. Only Linux tells.
+ * for reading and writing; `</dev/null` opens it for reading only. Only Linux tells.
  */
 function isStdinClosed(): boolean {
   try {

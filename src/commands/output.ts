@@ -30,7 +30,7 @@ export class Output implements LogOutput {
   readonly #waiting: Piece[] = [];
   #waitingBytes = 0;
   #isWriting = false;
-  /** How many lines of the log were lost, and it does not say so yet. */
+  /** Lost lines of the log that are not reported yet. */
   #lost = 0;
   /** How many bytes the reader has taken. */
   #taken = 0;

@@ -12,7 +12,7 @@ import type { Access } from "./paths.ts";
  * guard runs before validation, so a caller without a token learns nothing about the body it sent.
  * Use it once in an app: the bearer plugin reads the header only where it is registered first.
  *
- * @param exchanges Has every request, and gets whose token it came with, if that is accepted.
+ * @param exchanges The exchange of each request; the guard sets its caller.
  * @throws {PlantStoreError} `missing_credentials`, `invalid_credentials` or `insufficient_scope`.
  */
 export function bearerGuard(authenticate: Authenticate, exchanges: Exchanges) {

@@ -88,8 +88,8 @@ function isJsonInUtf8(contentType = ""): boolean {
 }
 
 /**
- * Refuses a client that waits for a 100 which does not come (RFC 9110, section 10.1.1), and sends no
- * body: Bun compares the value with its case.
+ * Refuses an `Expect` that Bun does not answer, because it compares the value case-sensitively: the
+ * client would wait for a 100 in vain (RFC 9110, section 10.1.1).
  */
 function requireSent(expect: string | undefined): void {
   if (isBun && expect !== undefined && expect !== "100-continue") {

@@ -21,10 +21,11 @@ const TEMPORARY: readonly number[] = [408, 425, 429];
 /**
  * `fetch` for `POST /plants`, with retries: the plant's id makes it safe to send the plant again.
  *
- * Stored means a 200 with `application/json` and the `name` that was sent; refused for good means a
- * 4xx with an Error of the Plant Store. All else leaves the plant stored or not, and is tried again:
- * network errors, responses that were cut short, statuses of 500 and above, redirects, which are not
- * followed, and whatever a proxy, a login page or a captive portal sends in the server's place.
+ * - 200 with `application/json` and the `name` that was sent: the plant is stored.
+ * - 4xx with an Error of the Plant Store: the plant is refused.
+ * - Anything else: the plant may be stored, and is sent again. It may be a network error, a response
+ *   that was cut short, a status of 500 or above, a redirect, which is not followed, or the page of a
+ *   proxy, a login or a captive portal.
  *
  * Sends the same request up to eight times, each with a limit of ten seconds. Between them it waits
  * with exponential backoff and full jitter, in addition to the seconds of `Retry-After`. It fits

@@ -239,12 +239,12 @@ function staticFile(type: string, load: () => Promise<Blob>) {
   };
 }
 
-/** From which size on a response costs its server much if its reader is slow, in bytes. */
+/** Size from which a response to a slow reader is costly, in bytes. */
 const LARGE_BYTES = 65_536;
 
 /**
- * How many large responses without gzip may be on their way at once: what a slow reader does not take
- * costs the event loop again and again, and the files are public. Browsers take gzip.
+ * Maximum number of large responses without gzip in flight. The files are public, and a slow reader
+ * keeps waking the event loop. Browsers take gzip.
  */
 const MAX_SENDING_LARGE = 8;
 

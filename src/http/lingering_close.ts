@@ -9,7 +9,7 @@ const MAX_PAUSE_MS = 1_000;
 /** How much of the rest is read at most, in bytes. */
 const MAX_BYTES = 16_000_000;
 
-/** How many connections may linger at once. The responses of others end at once. */
+/** Maximum number of lingering connections. Beyond it, responses end immediately. */
 const MAX_LINGERING = 256;
 
 let lingering = 0;

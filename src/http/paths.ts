@@ -10,8 +10,8 @@ type Methods = Readonly<Partial<Record<"GET" | "POST" | "PUT" | "PATCH" | "DELET
 type PathTable = Readonly<Record<`/${string}`, Methods>>;
 
 /**
- * Every path of the API, as OpenAPI writes them: `/plants/{id}` has a parameter. A route that is not
- * here does not exist, and a path without a route does not either. Everything that depends on a path
+ * Every path of the API, as OpenAPI writes them: `/plants/{id}` has a parameter. A path exists only if
+ * it is listed here and has a route. Everything that depends on a path
  * reads this table: which methods it takes, who may use it, its label in metrics and traces, and
  * whether the document asks for a token.
  */

@@ -28,7 +28,7 @@ export interface RespondOptions {
 /**
  * A `fetch` that always returns a response, even if no route matches or the handler throws. The
  * response has the id of its request, and closes a connection that cannot carry another
- * request. The observer hears of it.
+ * request. Notifies the observer.
  *
  * It surrounds every request: so it is not an async function, and adds one promise to those of the
  * handler.
@@ -82,7 +82,7 @@ export function respond(
 
       complete(response);
 
-      // What follows a malformed request is not read: Bun's own 400 would come within the response.
+      // Do not read on after a malformed request: Bun would write its own 400 into this response.
       const closes = response.headers.get("connection") === "close";
       return closes && error.code !== "malformed_request" && mayStillArrive(request)
         ? lingeringClose(errorBody(error), response, request)
@@ -101,7 +101,7 @@ export function respond(
       const preflight = cors?.preflight(request, path.allow);
       if (preflight === undefined) return fail(new PlantStoreError("method_not_allowed"));
 
-      // Browsers send none: so a proxy has taken the framing of a body away.
+      // No browser sends one with a preflight: a proxy has removed the framing of a body.
       if (request.headers.has("content-length")) preflight.headers.set("connection", "close");
       return complete(preflight);
     }
