@@ -19,7 +19,12 @@ import {
   refused,
   type Verdict,
 } from "./authenticate.ts";
-import { type FoundKeys, providerKeys, type ProviderKeysOptions } from "./provider_keys.ts";
+import {
+  type FoundKeys,
+  providerKeys,
+  type ProviderKeysOptions,
+  usingKey,
+} from "./provider_keys.ts";
 
 const RSA = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"] as const;
 const ELLIPTIC_CURVES = ["ES256", "ES384", "ES512", "EdDSA", "Ed25519"] as const;
@@ -74,7 +79,7 @@ export interface JwtAuthenticator {
    * Validates a token. Returns no promise if the token is remembered, or refused by its form.
    *
    * @throws {PlantStoreError} `queue_full` if more than 1,000 tokens wait to be verified or for
-   *   keys, or if the provider's keys cannot be had. It throws nothing else.
+   *   keys, or if the provider's keys cannot be had.
    */
   (token: string): Verdict | Promise<Verdict>;
 
@@ -160,7 +165,8 @@ export function jwtAuthenticator(options: JwtOptions): JwtAuthenticator {
       remember(remembered, digest, { verdict, expiresAt, generation: found.generation });
       return verdict;
     } catch (error) {
-      if (error instanceof PlantStoreError) throw error;
+      // Anything else is not a verdict: after a 401 a client would throw its token away.
+      if (!(error instanceof errors.JOSEError)) throw error;
       return refused(refusalOf(error, options));
     } finally {
       inFlight.delete(digest);
@@ -328,7 +334,7 @@ async function verifyWith(
 ): Promise<JWTPayload> {
   for (const key of keys) {
     try {
-      const { payload } = await jwtVerify(token, key, rules);
+      const { payload } = await usingKey(() => jwtVerify(token, key, rules));
       return payload;
     } catch (error) {
       if (!(error instanceof errors.JWSSignatureVerificationFailed)) throw error;
@@ -380,9 +386,7 @@ function isGranted({ scope, scp, roles }: JWTPayload, required: string): boolean
 }
 
 /** Why a token is refused that jose refuses. */
-function refusalOf(error: unknown, { issuer, audience }: JwtOptions): string {
-  // A TypeError or DOMException of Web Cryptography.
-  if (!(error instanceof errors.JOSEError)) return "unusable key";
+function refusalOf(error: errors.JOSEError, { issuer, audience }: JwtOptions): string {
   if (!(error instanceof errors.JWTClaimValidationFailed) || error.reason === "invalid")
     return REFUSALS[error.code] ?? "malformed";
 

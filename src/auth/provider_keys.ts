@@ -16,11 +16,11 @@ export interface ProviderKeysOptions {
 
   /**
    * Called with the reason when keys could not be fetched, at most once a cooldown; cached keys may
-   * still be used.
+   * still be used. What it throws is ignored.
    */
   readonly onKeysUnavailable?: (cause: unknown) => void;
 
-  /** Called when keys were fetched. */
+  /** Called when keys were fetched. What it throws is ignored. */
   readonly onKeysFetched?: () => void;
 
   /** Milliseconds that never go back, by which cached keys age. @default `performance.now` */
@@ -176,7 +176,8 @@ export function providerKeys(options: ProviderKeysOptions) {
     // A reload while a key is imported may withdraw it, and begins another generation.
     const ofThese = generation;
     try {
-      return { keys: [await cached(header)], hasMore: false, generation: ofThese };
+      const key = await usingKey(() => cached(header));
+      return { keys: [key], hasMore: false, generation: ofThese };
     } catch (error) {
       if (error instanceof errors.JWKSNoMatchingKey) return undefined;
       if (!(error instanceof errors.JWKSMultipleMatchingKeys)) throw error;
@@ -217,6 +218,7 @@ export function providerKeys(options: ProviderKeysOptions) {
   }
 
   async function reload(): Promise<void> {
+    let report = onKeysFetched;
     try {
       const published = await fetchJwks();
 
@@ -231,17 +233,36 @@ export function providerKeys(options: ProviderKeysOptions) {
       // A key that was withdrawn while the response was on its way may still be in it.
       confirmedAt = fetchedAt;
       isFailing = false;
-      onKeysFetched?.();
     } catch (cause) {
       isFailing = true;
-      onKeysUnavailable?.(cause);
-    } finally {
-      fetching = undefined;
-      waiting = 0;
+      report = () => onKeysUnavailable?.(cause);
+    }
+    fetching = undefined;
+    waiting = 0;
+
+    try {
+      report?.();
+    } catch {
+      // A log that fails is not a failed fetch, and no token depends on it.
     }
   }
 
   return { areUsable, refreshIfDue, find, generation: () => generation };
+}
+
+/**
+ * Imports or uses a key with jose. For a key that cannot be used, jose throws a `TypeError`, Web
+ * Cryptography a `DOMException`, and Bun's a `SyntaxError` too.
+ *
+ * @throws {JOSEError} Whatever is wrong, `JWKSInvalid` if it is the key.
+ */
+export async function usingKey<Result>(use: () => Promise<Result>): Promise<Result> {
+  try {
+    return await use();
+  } catch (error) {
+    if (error instanceof errors.JOSEError) throw error;
+    throw new errors.JWKSInvalid("unusable key", { cause: error });
+  }
 }
 
 /** Clients try again after a 503, and would throw a token away after a 401. */

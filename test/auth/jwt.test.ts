@@ -368,6 +368,20 @@ test.each(["null", "[]", '"text"', "{not json", "1"])(
   },
 );
 
+test.each([ReferenceError, TypeError])(
+  "a bug is no reason to throw a token away: a clock that throws a %p",
+  async (Bug) => {
+    const bug = new Bug("a bug");
+    await using idp = await identityProvider({
+      clock() {
+        throw bug;
+      },
+    });
+    const token = await signed(idp.key, CLAIMS);
+    await expect((async () => idp.authenticate(token))()).rejects.toBe(bug);
+  },
+);
+
 test("tokens expire by the system clock by default", async () => {
   await using idp = await identityProvider({ clock: undefined } as unknown as JwtOptions);
   const now = Math.floor(Date.now() / 1_000);

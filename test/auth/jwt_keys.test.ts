@@ -394,6 +394,7 @@ test.each<[string, (idp: IdentityProvider) => Promise<JWK>, string]>([
   ["with coordinates that are not text", changed({ x: 1, y: [] }), "unusable key"],
   ["with a point off the curve", changed({ x: "A".repeat(43), y: "A".repeat(43) }), "unusable key"],
   ["with its private half", privateJwk, "unusable key"],
+  ["with an empty private half", changed({ d: "" }), "unusable key"],
 ])(
   "a published key %s invalidates its own tokens, even remembered ones, and no others",
   async (_, publish, reason) => {
@@ -537,6 +538,25 @@ test("refreshKeys() fetches keys when they are due, tells of each failure and of
   idp.advance(10 * SECONDS);
   await refresh();
   expect(counts()).toEqual([3, 2, 1]);
+});
+
+test("a log that throws is not a failed fetch: no token and no refresh fails because of it", async () => {
+  let told = 0;
+  const tell = () => {
+    told++;
+    throw new Error("the log is full");
+  };
+  await using idp = await identityProvider({ onKeysFetched: tell, onKeysUnavailable: tell });
+
+  await idp.authenticate.refreshKeys();
+  expect(await idp.verdict(signed(idp.key, CLAIMS))).toBe(true);
+
+  idp.provider.responses(() => new Response(null, { status: 500 }));
+  idp.advance(5 * MINUTES);
+  await idp.authenticate.refreshKeys();
+  expect(await idp.verdict(signed(await signingKey(), CLAIMS))).toBe("503: keys unavailable");
+  expect(await idp.verdict(signed(idp.key, { ...CLAIMS, jti: "another" }))).toBe(true);
+  expect(told).toBe(2);
 });
 
 test("a hung provider lets no token wait if keys are refreshed by a timer", async () => {
