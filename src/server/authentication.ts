@@ -1,46 +1,15 @@
 import type { Logger } from "@logtape/logtape";
 
-import { repeat, withAbort } from "../async/timers.ts";
+import { repeat } from "../async/timers.ts";
 import type { Authenticate } from "../auth/authenticate.ts";
 import { jwtAuthenticator } from "../auth/jwt.ts";
-import { type TokenCache, tokenCache } from "../auth/token_cache.ts";
-import type { ServingDatabase } from "../database/adapter.ts";
-import { toCommandError } from "../database/refusals.ts";
+import type { TokenCache } from "../auth/token_cache.ts";
 import { reasonOf } from "../errors.ts";
 import { isLoopback } from "../settings/parsers.ts";
 import type { Config } from "../settings/settings.ts";
 
-/** Options of {@linkcode loadTokens}. */
-export interface LoadTokensOptions {
-  /** Accepted without being stored. */
-  readonly staticTokens: readonly string[];
-  /** The name of the database in messages. */
-  readonly database: string;
-  readonly stop: AbortSignal;
-}
-
-/**
- * Reads the tokens of a database into a cache.
- *
- * @returns The cache; `undefined` if the server has to stop first.
- * @throws {CommandError} If they cannot be read.
- */
-export function loadTokens(
-  { tokens, tokensMaxAgeMs }: Pick<ServingDatabase, "tokens" | "tokensMaxAgeMs">,
-  options: LoadTokensOptions,
-): Promise<TokenCache | undefined> {
-  const { staticTokens, database, stop } = options;
-  const reading = tokenCache(tokens, { staticTokens, maxAgeMs: tokensMaxAgeMs }).catch((error) => {
-    throw toCommandError(error, { action: "read the tokens", database });
-  });
-  return withAbort(reading, stop);
-}
-
-/** The log and the parts of a service: a timer that is added to the parts ends with the service. */
-export interface TimerOptions {
-  readonly log: Logger;
-  readonly parts: Pick<AsyncDisposableStack, "use">;
-}
+/** The parts of a service: a timer that is added to them ends with the service. */
+export type Parts = Pick<AsyncDisposableStack, "use">;
 
 /**
  * Accepts our own tokens, and the JWTs of an identity provider if one is set. Fetches the provider's
@@ -50,7 +19,8 @@ export interface TimerOptions {
 export function authentication(
   tokens: TokenCache,
   { jwt, jwtAlgorithms, jwtScope, jwtSubjects }: Config,
-  { log, parts }: TimerOptions,
+  log: Logger,
+  parts: Parts,
 ): Authenticate {
   if (jwt === undefined) return tokens.authenticate;
 
@@ -176,7 +146,8 @@ const WRITE_USES_MS = 2_000;
 export function keepFresh(
   tokens: TokenCache,
   writeUses: () => Promise<void>,
-  { log, parts }: TimerOptions,
+  log: Logger,
+  parts: Parts,
 ): void {
   // Retries a failure at once: it closed the connection that hung, and another one may work.
   const refresh = () => tokens.refresh().catch(() => tokens.refresh());

@@ -6,6 +6,7 @@ import { withAbort, withDeadline } from "../async/timers.ts";
 import { version } from "../build/version.ts" with { type: "macro" };
 import type { PlantStore } from "../database/database.ts";
 import { adapterOf } from "../database/location.ts";
+import { toCommandError } from "../database/refusals.ts";
 import { ConfigError, PlantStoreError, QuietFailure, reasonOf } from "../errors.ts";
 import { type GroupCommit, groupCommit, shardedCommit } from "../group_commit/group_commit.ts";
 import type { Observer } from "../http/observer.ts";
@@ -159,6 +160,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
   const loading = Promise.all([
     import("../http/app.ts"),
     import("../http/health.ts"),
+    import("../auth/token_cache.ts"),
     import("./authentication.ts"),
     import("./swagger_ui.ts"),
   ]);
@@ -175,9 +177,19 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
     return withDeadline(closing.catch(failStorage), timeoutMs, notClosed);
   });
 
-  const [{ createApp }, { readiness }, { authentication, keepFresh, loadTokens }, { swaggerUi }] =
-    await loading;
-  const tokens = await loadTokens(database, { staticTokens, database: adapter.name, stop });
+  const [
+    { createApp },
+    { readiness },
+    { tokenCache },
+    { authentication, keepFresh },
+    { swaggerUi },
+  ] = await loading;
+
+  const maxAgeMs = database.tokensMaxAgeMs;
+  const loadingTokens = tokenCache(database.tokens, { staticTokens, maxAgeMs }).catch((error) => {
+    throw toCommandError(error, { action: "read the tokens", database: adapter.name });
+  });
+  const tokens = await withAbort(loadingTokens, stop);
   if (tokens === undefined) return;
 
   // What cannot be written is kept for the next call.
@@ -210,7 +222,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
     stop.aborted ? Promise.reject(new PlantStoreError("shutting_down")) : storable();
   metrics.registerReady(ready);
 
-  const authenticate = authentication(tokens, config, { log, parts });
+  const authenticate = authentication(tokens, config, log, parts);
   const app = createApp({
     plants: commits,
     authenticate,
@@ -237,7 +249,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
   await withAbort(offering, stop);
 
   parts.use(watchEventLoop(log));
-  keepFresh(tokens, writeUses, { log, parts });
+  keepFresh(tokens, writeUses, log, parts);
 }
 
 /**
