@@ -61,8 +61,8 @@ export interface JwtOptions extends ProviderKeysOptions {
   readonly scope?: string | undefined;
 
   /**
-   * The `sub` of tokens that may do anything, exactly; or what it begins with, then `*`, after a
-   * `:`, `/` or `|`. Necessary if the issuer signs for everybody. @default any
+   * Accepted values of `sub`; or a prefix that ends with `:`, `/` or `|`, followed by `*`. A token of
+   * another subject may do nothing. Necessary if the issuer signs for everybody. @default any
    */
   readonly subjects?: readonly string[] | undefined;
 
@@ -287,8 +287,8 @@ const COMPACT = /^[\w-]+\.[\w-]+\.[\w-]*$/;
 const TYPE = /^(?:application\/)?(?:(?:at\+)?jwt|jose)$/i;
 
 /**
- * Each array or object costs the parser as much as hundreds of characters, and whoever sends them
- * needs no key.
+ * Each array or object costs the parser as much as hundreds of characters, and sending them needs
+ * no key.
  */
 const TOO_MANY_CONTAINERS = /^(?:[^[{]*[[{]){9}/;
 
@@ -391,8 +391,8 @@ function refusalOf(error: errors.JOSEError, { issuer, audience }: JwtOptions): s
     return REFUSALS[error.code] ?? "malformed";
 
   const { claim, payload } = error;
-  if (claim === "iss") return `wrong issuer: ${expectedAndCame(issuer, payload.iss)}`;
-  if (claim === "aud") return `wrong audience: ${expectedAndCame(audience, payload.aud)}`;
+  if (claim === "iss") return `wrong issuer: ${expectedAndGot(issuer, payload.iss)}`;
+  if (claim === "aud") return `wrong audience: ${expectedAndGot(audience, payload.aud)}`;
   return REFUSALS[claim] ?? "malformed";
 }
 
@@ -409,11 +409,11 @@ const REFUSALS: Readonly<Record<string, string>> = {
 /** The longest claim that the log quotes, in characters. */
 const MAX_QUOTED = 200;
 
-/** The provider has signed what came, but a person may have chosen it. */
-function expectedAndCame(expected: string, came: unknown): string {
-  const text = came === undefined ? "none" : JSON.stringify(came).replace(/[^ -~]/g, "?");
+/** The provider has signed the value, but a person may have chosen it. */
+function expectedAndGot(expected: string, got: unknown): string {
+  const text = got === undefined ? "none" : JSON.stringify(got).replace(/[^ -~]/g, "?");
   const quoted = text.length > MAX_QUOTED ? `${text.slice(0, MAX_QUOTED)}…` : text;
-  return `expected ${JSON.stringify(expected)}, came ${quoted}`;
+  return `expected ${JSON.stringify(expected)}, got ${quoted}`;
 }
 
 /** A remembered verdict about an accepted token. */

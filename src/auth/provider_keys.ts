@@ -48,8 +48,8 @@ const MAX_AGE_MS = 5 * 60_000;
 /** Younger keys are used, and fetched again in the background. */
 const STALE_WHILE_REVALIDATE_MS = 10 * 60_000;
 /**
- * Younger keys are used while fetching fails: whoever blocks the provider keeps a withdrawn key for
- * this long at most.
+ * Younger keys are used while fetching fails: an attacker who blocks the provider can extend the
+ * life of a withdrawn key by this long at most.
  */
 const STALE_IF_ERROR_MS = 24 * 3_600_000;
 
@@ -347,7 +347,7 @@ function whyNoJwks(answer: unknown): string {
   if (!isObject(answer) || typeof answer["jwks_uri"] !== "string")
     return "The JWKS URL did not return a JWK Set";
 
-  // Whoever reads the log pastes this: only a URL, and without what may be a secret.
+  // Operators copy this from the log: only a URL, and without what may be a secret.
   const { origin, pathname } = URL.parse(answer["jwks_uri"]) ?? {};
   const jwksUri = origin === undefined ? "" : `, ${origin}${pathname}`;
   return `The JWKS URL returned the discovery document: use its jwks_uri${jwksUri.slice(0, 300)}`;

@@ -48,12 +48,13 @@ function logOfKeys(jwksUrl: URL, log: Logger) {
   return {
     onKeysUnavailable(cause: unknown): void {
       const reason = fetchFailure(cause, jwksUrl);
-      if (reason !== lastReason) log.warning("Keys of the identity provider not read", { reason });
+      if (reason !== lastReason)
+        log.warning("Cannot fetch the identity provider's keys", { reason });
       lastReason = reason;
     },
 
     onKeysFetched(): void {
-      if (lastReason !== undefined) log.info("Keys of the identity provider read again");
+      if (lastReason !== undefined) log.info("The identity provider's keys are available again");
       lastReason = undefined;
     },
   };
@@ -119,7 +120,7 @@ const FETCH_FAILURES: readonly (readonly [codes: readonly string[], words: strin
 ];
 
 /**
- * Fetches the keys of the provider. Whoever changes keys on their way can sign tokens. So
+ * Fetches the keys of the provider. Keys that are changed in transit can sign tokens. So
  * `NODE_TLS_REJECT_UNAUTHORIZED` does not disable the check of the provider's certificate. A
  * provider on this machine may use plain HTTP, and is reached without the proxy of `HTTP_PROXY`.
  * Others are reached through that proxy, which cannot change HTTPS.
@@ -151,7 +152,8 @@ export function keepFresh(
 ): void {
   // Retries a failure at once: it closed the connection that hung, and another one may work.
   const refresh = () => tokens.refresh().catch(() => tokens.refresh());
-  const refreshOrWarn = () => refresh().catch((cause) => log.warning("Tokens not read", { cause }));
+  const refreshOrWarn = () =>
+    refresh().catch((cause) => log.warning("Cannot reload tokens", { cause }));
 
   parts.use(repeat(REFRESH_MS, refreshOrWarn));
   parts.use(repeat(WRITE_USES_MS, writeUses));

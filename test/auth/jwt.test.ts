@@ -269,23 +269,20 @@ test.each<[Record<string, unknown>, true | string]>([
 ])("a token with the claims %p is judged %p", async (claims, verdict) => {
   await using idp = await identityProvider();
   const token = await signedText(idp.key, JSON.stringify({ ...CLAIMS, ...claims }));
-  // Behind the colon is what was expected, and what came.
+  // The text after the colon says what was expected, and what it got.
   expect(String(await idp.check(token)).split(":", 1)).toEqual([String(verdict)]);
 });
 
 test.each<[Record<string, unknown>, string]>([
-  [
-    { iss: "https://id.example.com" },
-    `issuer: expected "${ISSUER}", came "https://id.example.com"`,
-  ],
-  [{ iss: undefined }, `issuer: expected "${ISSUER}", came none`],
-  [{ aud: "account" }, 'audience: expected "plant-store", came "account"'],
-  [{ aud: ["a", "b"] }, 'audience: expected "plant-store", came ["a","b"]'],
-  [{ aud: undefined }, 'audience: expected "plant-store", came none'],
-  [{ aud: "\u001b[31m\n\u202e" }, 'audience: expected "plant-store", came "\\u001b[31m\\n?"'],
-  [{ aud: "x".repeat(500) }, `audience: expected "plant-store", came "${"x".repeat(199)}…`],
+  [{ iss: "https://id.example.com" }, `issuer: expected "${ISSUER}", got "https://id.example.com"`],
+  [{ iss: undefined }, `issuer: expected "${ISSUER}", got none`],
+  [{ aud: "account" }, 'audience: expected "plant-store", got "account"'],
+  [{ aud: ["a", "b"] }, 'audience: expected "plant-store", got ["a","b"]'],
+  [{ aud: undefined }, 'audience: expected "plant-store", got none'],
+  [{ aud: "\u001b[31m\n\u202e" }, 'audience: expected "plant-store", got "\\u001b[31m\\n?"'],
+  [{ aud: "x".repeat(500) }, `audience: expected "plant-store", got "${"x".repeat(199)}…`],
 ])(
-  "the reason for the claims %j names what came, in few plain characters",
+  "the reason for the claims %j names what it got, in few plain characters",
   async (claims, says) => {
     await using idp = await identityProvider();
     expect(await idp.verdict(signed(idp.key, { ...CLAIMS, ...claims }))).toBe(`wrong ${says}`);

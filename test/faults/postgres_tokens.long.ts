@@ -130,7 +130,7 @@ describe.skipIf(skipsCluster())("a server on PostgreSQL", () => {
         });
         await untilTokenIs(401, server.url, token);
         expect(await stop(server)).toBe(0);
-        expect(await server.stderr.end).not.toContain("Tokens not read");
+        expect(await server.stderr.end).not.toContain("Cannot reload tokens");
       } finally {
         process.kill(pid, "SIGCONT");
       }

@@ -72,7 +72,7 @@ test("the program accepts an identity provider's JWTs beside its own tokens, and
     await server.stderr.until(/too long/);
     const reasons = server.stderr.text().matchAll(/"reason":"((?:[^"\\]|\\.)+)"/g);
     expect(Array.from(reasons, ([, reason]) => reason)).toEqual([
-      String.raw`wrong audience: expected \"plant-store\", came \"another\"`,
+      String.raw`wrong audience: expected \"plant-store\", got \"another\"`,
       "not a signed JWT",
       "unknown",
       "not a signed JWT",
@@ -139,7 +139,7 @@ test.each<readonly [response: string | undefined, says: string]>([
     await using server = await startServer({ env });
 
     // Before a token comes.
-    const [line] = await server.stderr.until(/.*Keys of the identity provider not read.*\n/);
+    const [line] = await server.stderr.until(/.*Cannot fetch the identity provider's keys.*\n/);
     expect(JSON.parse(line)).toMatchObject({ level: "WARN", reason: says });
     expect(server.stderr.text()).not.toMatch(/query-secret|verbose/);
     provider.stop();
@@ -164,7 +164,7 @@ test("while keys cannot be had a good token gets 503 with Retry-After, and later
 
   provider.comeBack();
   // No token brings them back.
-  await server.stderr.until(/Keys of the identity provider read again/);
+  await server.stderr.until(/The identity provider's keys are available again/);
   expect(await statusOf(server.url, token)).toBe(200);
   expect(server.stderr.text().match(/provider not read/g)).toHaveLength(1);
 });
@@ -240,6 +240,6 @@ test("the certificate of a provider is checked, whatever NODE_TLS_REJECT_UNAUTHO
     await using server = await startServer({ env: { ...settings, ...env } });
     expect(await statusOf(server.url, await signed(key, goodClaims()))).toBe(status);
     if (status === 503)
-      await server.stderr.until(/Keys of the identity provider not read.*certificate/);
+      await server.stderr.until(/Cannot fetch the identity provider's keys.*certificate/);
   }
 });

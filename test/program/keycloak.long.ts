@@ -43,7 +43,7 @@ test.skipIf(skips)(
 
     // As it comes, there is no audience.
     expect(await statusOf("")).toBe(401);
-    await server.stderr.until(/wrong audience: expected \\"plant-store\\", came none/);
+    await server.stderr.until(/wrong audience: expected \\"plant-store\\", got none/);
   },
 );
 
@@ -93,7 +93,7 @@ test.skipIf(skips)(
     const response = await post(another.url, undefined, { token });
     expect(response.headers.get("retry-after")).toBe("1");
     expect(await readError(response)).toMatchObject({ status: 503, error: 5031 });
-    await another.stderr.until(/Keys of the identity provider not read.*nothing listens there/);
+    await another.stderr.until(/Cannot fetch the identity provider's keys.*nothing listens there/);
   },
 );
 

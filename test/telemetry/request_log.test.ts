@@ -72,11 +72,11 @@ test("refusals are counted by their reason without what it quotes", () => {
   using memory = observed();
   const { observer, lines } = memory;
   for (let i = 0; i < 20; i++) {
-    const reason = `wrong audience: expected "plant-store", came "${i}"`;
+    const reason = `wrong audience: expected "plant-store", got "${i}"`;
     observer.onError(new PlantStoreError("invalid_credentials", undefined, { reason }), REQUEST);
   }
   expect(lines).toHaveLength(10);
-  expect(lines[9]).toMatchObject({ reason: 'wrong audience: expected "plant-store", came "9"' });
+  expect(lines[9]).toMatchObject({ reason: 'wrong audience: expected "plant-store", got "9"' });
 });
 
 test("a flood of refusals for one reason hides no other line, and only ten of its lines are written", () => {
