@@ -1,16 +1,24 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { readFileSync, statSync, writeFileSync } from "node:fs";
+import { copyFileSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs";
 
 import { walBytes } from "../../src/database/sqlite/files.ts";
 import { bearer, post, TOKEN, untilTokenIs } from "../support/client.ts";
+import { makeLedger } from "../support/ledger.ts";
 import { getBytes, limited, newPlants, postBytes, verdictOf } from "../support/load.ts";
-import { exitCodeOf, freePort, runToEnd, start, TEST_TIMEOUT_MS } from "../support/program.ts";
+import {
+  exitCodeOf,
+  freePort,
+  runToEnd,
+  start,
+  startServer,
+  TEST_TIMEOUT_MS,
+} from "../support/program.ts";
 import { readError } from "../support/responses.ts";
 import { shell } from "../support/shell.ts";
-import { skipsShim } from "../support/shim.ts";
+import { makeDisk, skipsShim } from "../support/shim.ts";
 import { ask, get, requireReady, send, sendHalf, startOnDisk, stop } from "./health.ts";
-import { freezableDisk, skipsFreeze } from "./settle.ts";
+import { freezableDisk, onFreePort, skipsFreeze } from "./settle.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -198,6 +206,35 @@ test.concurrent.skipIf(skipsShim())(
 
     expect(await exitCodeOf(child)).toBe(1);
     expect(walBytes(disk.database)).toBe(wal);
+  },
+);
+
+test.concurrent.skipIf(skipsShim())(
+  "a start whose file is replaced while it waits for the disk is refused, and takes no plant",
+  async () => {
+    using disk = makeDisk({ shim: true });
+    const { database } = disk;
+    const ledger = makeLedger();
+    for (const [id, signal] of [
+      [1n, "SIGTERM"],
+      [2n, "SIGKILL"],
+    ] as const) {
+      await using before = await startServer(disk.server());
+      expect((await send(before.url, ledger, { id, name: "Fern" })).status).toBe(200);
+      await stop(before, signal);
+      if (signal === "SIGTERM") copyFileSync(database, `${database}.backup`);
+    }
+
+    disk.raise("hang");
+    await using server = start(onFreePort(disk.server()));
+    await disk.hit();
+    for (const suffix of ["", "-wal"]) renameSync(database + suffix, `${database}.old${suffix}`);
+    copyFileSync(`${database}.backup`, database);
+    disk.clear("hang");
+
+    expect(await exitCodeOf(server.child)).toBe(1);
+    expect(await server.stderr.end).toContain("it was replaced while it was opened; try again");
+    expect(readFileSync(database).equals(readFileSync(`${database}.backup`))).toBe(true);
   },
 );
 

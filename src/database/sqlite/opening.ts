@@ -140,13 +140,22 @@ function setUp(connection: Connection, options: ConnectOptions & OpenedFile): vo
   // holds a lock, and a restore needs that lock to move the file. A file that was moved earlier
   // would be written to beside the WAL of the restored one.
   connection.query("PRAGMA schema_version").all();
-  if (identityOf(connection.filename) !== before)
-    throw new DatabaseError("it was replaced while it was opened; try again");
+  requireSame(connection, before);
 
   // Reset a WAL that is not trusted, and only then migrate.
   if (isUnsynced(file)) resetUnsyncedWal(connection, file);
   else if (resetsWal && !tryToResetWal(connection, busyTimeoutMs)) options.onWalInUse?.();
   if (!isUpToDate) migrate(connection);
+
+  // That may have taken long, and moving a file needs no lock: the store remembers the file that is at
+  // the path next.
+  requireSame(connection, before);
+}
+
+/** Requires that the path still has the file that SQLite has opened. */
+function requireSame({ filename }: Connection, before: string | undefined): void {
+  if (identityOf(filename) !== before)
+    throw new DatabaseError("it was replaced while it was opened; try again");
 }
 
 /**
