@@ -166,7 +166,7 @@ test("while keys cannot be had a good token gets 503 with Retry-After, and later
   // No token brings them back.
   await server.stderr.until(/The identity provider's keys are available again/);
   expect(await statusOf(server.url, token)).toBe(200);
-  expect(server.stderr.text().match(/provider not read/g)).toHaveLength(1);
+  expect(server.stderr.text().match(/Cannot fetch the identity/g)).toHaveLength(1);
 });
 
 test("with AUTH_SUBJECTS other subjects get 403, and the access log says whose token came", async () => {
