@@ -8,6 +8,9 @@ import { run } from "./commands/program.ts";
 /** How long to wait for a reader of stderr that takes nothing, in milliseconds. */
 const STALL_MS = 3_000;
 
+/** How long to wait for what keeps the event loop alive, such as a hanging disk, in milliseconds. */
+const EXIT_MS = 100;
+
 const stop = new AbortController();
 for (const signal of ["SIGTERM", "SIGINT", "SIGQUIT"] as const) {
   process.on(signal, () => {
@@ -40,7 +43,7 @@ for (const event of ["uncaughtException", "unhandledRejection"] as const) {
 process.exitCode = await run(process.argv.slice(2), process.env, {
   write: (chunk) => stdout.write(chunk),
   stderr: (text) => stderr.print(text),
-  printed: (limitMs) => stderr.drain(STALL_MS, limitMs),
+  printed: (limitMs = Number.POSITIVE_INFINITY) => stderr.drain(STALL_MS, limitMs - EXIT_MS),
   log: stderr,
   stop: stop.signal,
   onHangup: (listener) => (onHangup = listener),
@@ -51,8 +54,7 @@ process.exitCode = await run(process.argv.slice(2), process.env, {
 });
 await stderr.drain(STALL_MS);
 
-// Does not wait for what keeps the event loop alive, such as a Worker whose disk hangs.
-setTimeout(() => process.exit(), 100).unref();
+setTimeout(() => process.exit(), EXIT_MS).unref();
 
 /**
  * Whether the program was started with SIGHUP ignored, as `nohup` does. Only Linux tells (proc(5),
