@@ -69,8 +69,8 @@ export interface JwtOptions extends ProviderKeysOptions {
   /** The algorithms of accepted signatures. @default all of {@linkcode JWT_ALGORITHMS} */
   readonly algorithms?: readonly JwtAlgorithm[] | undefined;
 
-  /** The time at which tokens are validated. @default the system's */
-  readonly clock?: () => Date;
+  /** Milliseconds since 1970 UTC. @default `Date.now` */
+  readonly now?: () => number;
 }
 
 /** Validates JWTs. */
@@ -123,7 +123,7 @@ export interface JwtAuthenticator {
  * ```
  */
 export function jwtAuthenticator(options: JwtOptions): JwtAuthenticator {
-  const { clock = () => new Date() } = options;
+  const { now = Date.now } = options;
   requireRules(options);
 
   const algorithms = allNamesOf(options.algorithms ?? JWT_ALGORITHMS);
@@ -156,7 +156,8 @@ export function jwtAuthenticator(options: JwtOptions): JwtAuthenticator {
 
       if (verifying >= MAX_WAITING) throw tooMany();
       verifying++;
-      const verifySignature = () => verifyWith(token, found, { ...rules, currentDate: clock() });
+      const verifySignature = () =>
+        verifyWith(token, found, { ...rules, currentDate: new Date(now()) });
       const payload = await withPermit(verifySignature).finally(() => verifying--);
 
       if (isIdToken(payload)) return refused("an ID token, not an access token");
@@ -185,7 +186,7 @@ export function jwtAuthenticator(options: JwtOptions): JwtAuthenticator {
     if (known !== undefined) {
       void keys.refreshIfDue();
       const isCurrent = known.generation === keys.generation() && keys.areUsable();
-      if (isCurrent && clock().getTime() < known.expiresAt) return known.verdict;
+      if (isCurrent && now() < known.expiresAt) return known.verdict;
     }
 
     const waiting = inFlight.get(digest);

@@ -370,7 +370,7 @@ test.each([ReferenceError, TypeError])(
   async (Bug) => {
     const bug = new Bug("a bug");
     await using idp = await identityProvider({
-      clock() {
+      now() {
         throw bug;
       },
     });
@@ -380,7 +380,7 @@ test.each([ReferenceError, TypeError])(
 );
 
 test("tokens expire by the system clock by default", async () => {
-  await using idp = await identityProvider({ clock: undefined } as unknown as JwtOptions);
+  await using idp = await identityProvider({ now: undefined } as unknown as JwtOptions);
   const now = Math.floor(Date.now() / 1_000);
   expect(await idp.verdict(signed(idp.key, { ...CLAIMS, exp: now + 600 }))).toBe(true);
   expect(await idp.verdict(signed(idp.key, { ...CLAIMS, exp: now - 600 }))).toBe("expired");

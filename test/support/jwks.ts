@@ -43,7 +43,7 @@ export async function identityProvider(options: Partial<JwtOptions> = {}) {
     jwksUrl: provider.url,
     issuer: ISSUER,
     audience: AUDIENCE,
-    clock: () => new Date(now * 1_000),
+    now: () => now * 1_000,
     monotonic: () => elapsed,
     onKeysUnavailable: (cause) => causes.push(cause),
     ...options,
