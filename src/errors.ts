@@ -101,7 +101,7 @@ export const ERRORS = {
   queue_full: {
     error: 5031,
     situation:
-      "the queue for storing plants or verifying JWTs is full, or the token cannot be validated now: the identity provider's keys, or the stored tokens, are unavailable",
+      "the queue for plants or JWTs is full, or the identity provider's keys or stored tokens cannot be loaded",
     message: "too many plants are waiting; send the plant again later",
   },
   storage_unavailable: {

@@ -82,8 +82,8 @@ export async function tokenCache(store: TokenStore, options: TokenCacheOptions =
     /**
      * Validates a token, and records its use if it is accepted.
      *
-     * @throws {PlantStoreError} `queue_full` if it was valid longer than `maxAgeMs` ago, and may be
-     *   revoked by now. A refresh begins, unless one is in flight.
+     * @throws {PlantStoreError} `queue_full` if the tokens were last read longer than `maxAgeMs` ago:
+     *   it may be revoked by now. A refresh begins, unless one is in flight.
      */
     authenticate(token: string): Verdict {
       if (token.length > MAX_TOKEN_LENGTH) return unknownToken(token);
