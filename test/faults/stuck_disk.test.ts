@@ -210,6 +210,25 @@ test.concurrent.skipIf(skipsShim())(
 );
 
 test.concurrent.skipIf(skipsShim())(
+  "a checkpoint that hangs during the stop is left to the next start, and its connection is not the last one",
+  async () => {
+    // A fifth of it is for closing the database: longer than a failed store waits.
+    await using server = await startOnDisk({ shim: true, env: { SHUTDOWN_TIMEOUT_MS: "6000" } });
+    const { disk, stderr } = server;
+    disk.raise("hang-checkpoint");
+    const next = newPlants("checkpoint at the stop");
+    const large = () => ({ ...next(), name: "x".repeat(4_000) });
+    await server.load({ next: () => (disk.isRaised("hit") ? undefined : large()) }).end;
+    const wal = walBytes(disk.database);
+
+    expect(await stop(server)).toBe(0);
+    expect(await stderr.end).toContain("Cannot close the database: the disk does not respond");
+    expect(walBytes(disk.database)).toBe(wal);
+    server.requireIntact();
+  },
+);
+
+test.concurrent.skipIf(skipsShim())(
   "a start whose file is replaced while it waits for the disk is refused, and takes no plant",
   async () => {
     using disk = makeDisk({ shim: true });

@@ -64,7 +64,7 @@ export const WAL_FILE_BYTES = 2 * PAGES * 4_096;
 export interface CheckpointThread {
   /** Moves pages from the WAL into the database, and syncs it. */
   pass(): Promise<void>;
-  /** Closes the connection, without a checkpoint. Resolves after a second even if the disk hangs. */
+  /** Closes the connection, without a checkpoint, once the disk responds. */
   close(): Promise<unknown>;
   /** Resolves if the thread crashes, which fails the store. */
   readonly failed: Promise<Error>;

@@ -1,4 +1,4 @@
-import { backoffMs, pause } from "../../async/timers.ts";
+import { backoffMs, pause, withDeadline } from "../../async/timers.ts";
 import type { NewPlant } from "../../plant/plant.ts";
 import type { AddOutcome, PlantStore } from "../database.ts";
 import { checkpointer, type CheckpointThread } from "./checkpoint.ts";
@@ -192,7 +192,8 @@ export function openStore(
 
     const tell = () => resolveFailed(failure as Error);
     // The other thread may hang, and close its connection at any time later: so the guard stays.
-    if (background !== undefined) return void background.close().then(tell, tell);
+    if (background !== undefined)
+      return void withDeadline(background.close(), CLOSE_TIMEOUT_MS, () => {}).then(tell, tell);
     walGuard[Symbol.dispose]();
     tell();
   }
@@ -251,11 +252,16 @@ export function openStore(
     close,
 
     async [Symbol.asyncDispose]() {
+      // For as long as the disk hangs: if this thread closed first, the other one would be the last, and
+      // SQLite's checkpoint would hide an fsync that fails there.
       await background?.close();
       close();
     },
   };
 }
+
+/** How long a failed store waits for its other thread, which may hang, in milliseconds. */
+const CLOSE_TIMEOUT_MS = 1_000;
 
 /** Opens and reads what a store needs. If that fails, closes the connection. */
 function prepare(connection: Connection) {

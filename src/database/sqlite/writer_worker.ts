@@ -1,6 +1,5 @@
 // The Worker that holds the connection which writes: it may hang in an fsync, and the server's own
 // thread may not.
-import { withDeadline } from "../../async/timers.ts";
 import type { BackgroundApi, Checked } from "./background_worker.ts";
 import { connect } from "./bun_driver.ts";
 import { identityOf } from "./open_files.ts";
@@ -21,9 +20,6 @@ import {
  * How long a probe, or a call for tokens, waits for the lock of another process, in milliseconds.
  */
 const SERVER_BUSY_TIMEOUT_MS = 1_000;
-
-/** How long closing the other Worker's connections may take, in milliseconds. */
-const CLOSE_TIMEOUT_MS = 1_000;
 
 /** When the integrity check begins, in milliseconds: a start has the processors to itself. */
 const CHECK_DELAY_MS = 1_000;
@@ -66,10 +62,8 @@ const api = {
     const ready = call("open", path);
 
     let closed: Promise<unknown> | undefined;
-    // After a crash there is nothing to close. A Worker that hangs is not terminated: that would close
-    // its connection once the disk responds, perhaps as the last one.
-    const close = () =>
-      withDeadline(call("close").then(terminate), CLOSE_TIMEOUT_MS, () => {}).catch(() => {});
+    // After a crash there is nothing to close.
+    const close = () => call("close").then(terminate, () => {});
 
     database = sqliteDatabase(client, {
       lockTimeoutMs: SERVER_BUSY_TIMEOUT_MS,
