@@ -83,21 +83,23 @@ export async function tokenCache(store: TokenStore, options: TokenCacheOptions =
      * Validates a token, and records its use if it is accepted.
      *
      * @throws {PlantStoreError} `queue_full` if the tokens were last read longer than `maxAgeMs` ago:
-     *   it may be revoked by now. A refresh begins, unless one is in flight.
+     *   it may be revoked by now, or new. A refresh begins, unless one is in flight.
      */
     authenticate(token: string): Verdict {
       if (token.length > MAX_TOKEN_LENGTH) return unknownToken(token);
 
       const found = known.get(hash("sha256", token, "base64"));
-      if (found === undefined) return unknownToken(token);
+      if (found === undefined) {
+        const verdict = unknownToken(token);
+        // It may have been created since.
+        if (!verdict.isForeign) requireYounger(maxAgeMs);
+        return verdict;
+      }
       if (found.isRevoked) return refused(`"${found.name}" is revoked`);
 
       const time = now();
       if (found.expiresAt <= time) return refused(`"${found.name}" is expired`);
-      if (isOlderThan(found.maxAgeMs)) {
-        if (refreshing === undefined) cache.refresh().catch(() => {});
-        throw unconfirmed();
-      }
+      requireYounger(found.maxAgeMs);
 
       const minute = time - (time % MINUTE_MS);
       if (found.usedAt < minute) {
@@ -167,6 +169,13 @@ export async function tokenCache(store: TokenStore, options: TokenCacheOptions =
 
   function isOlderThan(ageMs: number): boolean {
     return monotonic() - confirmedAt > ageMs;
+  }
+
+  /** Requires that the tokens are not older. Otherwise begins a refresh, unless one is in flight. */
+  function requireYounger(ageMs: number): void {
+    if (!isOlderThan(ageMs)) return;
+    if (refreshing === undefined) cache.refresh().catch(() => {});
+    throw unconfirmed();
   }
 
   async function refreshNow(): Promise<void> {

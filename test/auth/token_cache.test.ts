@@ -239,12 +239,13 @@ test("tokenCache() accepts a stored token that may write for as long as the toke
   );
   await fixture.tokens.revoke("revoked", CREATED);
   const cache = await fixture.cache(["stored-static-token", "token-of-an-operator"], 5_000);
+  const { token: ours } = mintToken();
   const revision = spyOn(fixture.tokens, "revision").mockReturnValue(new Promise(() => {}));
 
-  for (const [age, verdict] of [
-    [5_000, "accepted"],
-    [5_001, UNAVAILABLE],
-    [86_400_000, UNAVAILABLE],
+  for (const [age, verdict, unknown] of [
+    [5_000, "accepted", "unknown"],
+    [5_001, UNAVAILABLE, UNAVAILABLE],
+    [86_400_000, UNAVAILABLE, UNAVAILABLE],
   ] as const) {
     fixture.monotonic = age;
     for (const [token, expected] of [
@@ -256,6 +257,8 @@ test("tokenCache() accepts a stored token that may write for as long as the toke
       ["revoked", '"revoked" is revoked'],
       ["expired", '"expired" is expired'],
       ["another", "unknown"],
+      // It may have been created since.
+      [ours, unknown],
     ] as const)
       expect([age, token, verdictOn(cache, token)]).toEqual([age, token, expected]);
   }
