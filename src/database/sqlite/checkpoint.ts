@@ -8,7 +8,7 @@ import { type Connection, numberFrom } from "./driver.ts";
 export type LastCheckpoints = Readonly<Record<"background" | "inline" | "blocking", number>>;
 
 /** After the WAL has begun anew. */
-export const NO_CHECKPOINTS: LastCheckpoints = { background: 0, inline: 0, blocking: 0 };
+const NO_CHECKPOINTS: LastCheckpoints = { background: 0, inline: 0, blocking: 0 };
 
 /**
  * What to do after a commit. Each kind moves pages from the WAL into the database:
