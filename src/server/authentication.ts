@@ -132,8 +132,8 @@ function fetchKeys(url: string, init: RequestInit): Promise<Response> {
 
 /**
  * How often to refresh the token cache and the provider's keys, in milliseconds: other processes
- * create and revoke tokens. Within `TOKENS_MAX_AGE_MS`, one refresh may hang until its deadline, and
- * another one can still succeed.
+ * create and revoke tokens. Within `TOKENS_MAX_AGE_MS`, reading the revision may hang once until its
+ * deadline, and the next refresh can still succeed.
  */
 const REFRESH_MS = 1_000;
 

@@ -79,7 +79,7 @@ export interface CheckpointerOptions {
   readonly walBytes: Float64Array;
   /** Runs a call that may wait for a lock for so many milliseconds. */
   readonly run: <Result>(call: () => Result, timeoutMs: number) => Result;
-  /** Translates an error. A failed fsync ends the store. */
+  /** Translates an error. A failed fsync is marked, and ends the store. */
   readonly settle: (error: unknown) => unknown;
   /** Whether the store has not ended. */
   readonly isOpen: () => boolean;
@@ -140,7 +140,7 @@ export function checkpointer(options: CheckpointerOptions) {
     background
       ?.pass()
       // No checkpoint comes between the failure and this: a second fsync would hide the first.
-      .catch((error: unknown) => countFailure(isOpen() ? settle(error) : error))
+      .catch((error: unknown) => countFailure(settle(error)))
       .finally(() => (isPassing = false));
   }
 
