@@ -205,8 +205,8 @@ export async function tokenCache(store: TokenStore, options: TokenCacheOptions =
 }
 
 /**
- * Not a refusal: a client would throw its token away. Nobody loses a plant by it, because a server
- * that cannot read the tokens can hardly store plants either.
+ * Not a 401: a client would throw its token away. A server that cannot read the tokens can hardly
+ * store plants, so this costs no plant.
  */
 function unconfirmed(): PlantStoreError {
   return new PlantStoreError(

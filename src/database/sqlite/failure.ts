@@ -17,7 +17,7 @@ import { inodeOf } from "./open_files.ts";
 // | -------------- | ---------------------------- | ------------ | ------------- | --------------------------- |
 // | locked         | BUSY, LOCKED                 | not stored   | tries again   |                             |
 // | no storage now | all other of `UNAVAILABLE`   | not stored   | refuses it    |                             |
-// | failed fsync   | IOERR_FSYNC, IOERR_DIR_FSYNC | nobody knows | ends          | `-unsynced`: resets the WAL |
+// | failed fsync   | IOERR_FSYNC, IOERR_DIR_FSYNC | unknown      | ends          | `-unsynced`: resets the WAL |
 // | corruption     | CORRUPT, NOTADB              | not stored   | ends          | `-corrupt`: only reads      |
 // | any other      | a bug, such as wrong SQL     | not stored   | throws it on  |                             |
 //

@@ -24,7 +24,7 @@ export interface SharedLock extends Disposable {
  * Linux shows the locks that a process has on a file with each of its descriptors
  * (proc_pid_fdinfo(5)), its own process only, in any container.
  *
- * BUG: closing `plants.db-shm` alone drops locks, too, and is not noticed. Nothing is noticed on Deno
+ * BUG: closing `plants.db-shm` alone drops locks, too, and is not detected. Nothing is detected on Deno
  * and outside of Linux, where a program cannot see its locks.
  *
  * @param path The database, open and in WAL mode.
