@@ -21,11 +21,11 @@ export interface SharedLock extends Disposable {
  * out, backups too; `unix-dotfile` has no WAL; `unix-none` has no locks. SQLite has none by open
  * file description (`F_OFD_SETLK`), and node:sqlite loads no other VFS.
  *
- * Linux shows the locks that a process has on a file with each of its descriptors
- * (proc_pid_fdinfo(5)), its own process only, in any container.
+ * Linux shows a lock with the descriptor by which this process took it (proc_pid_fdinfo(5)), in any
+ * container.
  *
- * BUG: closing `plants.db-shm` alone drops locks, too, and is not detected. Nothing is detected on Deno
- * and outside of Linux, where a program cannot see its locks.
+ * BUG: closing `plants.db-shm` alone also drops locks, and this does not detect it. Deno and systems
+ * other than Linux do not show locks: there it detects nothing.
  *
  * @param path The database, open and in WAL mode.
  */
