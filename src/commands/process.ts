@@ -8,24 +8,30 @@ export interface Io {
    * which has the code `EPIPE` if the reader of a pipe has ended.
    */
   readonly write: (chunk: string) => Promise<void>;
+
   /** Prints a message for people, after those before it, even if their reader is slow. */
   readonly stderr: (text: string) => void;
+
   /**
    * Resolves once they are out, or their reader has stopped reading. Await it between many.
    *
    * @param limitMs After this time their reader is given up, in milliseconds. @default no limit
    */
   readonly printed: (limitMs?: number) => Promise<void>;
+
   /** The log of a server. It goes to stderr too, but loses lines rather than grow without bound. */
   readonly log: LogOutput;
+
   /** Whether stderr is a terminal. */
   readonly isTerminal: boolean;
   /** Whether that terminal understands escape sequences (ECMA-48). */
   readonly isAnsi: boolean;
   /** https://no-color.org */
   readonly hasColors: boolean;
+
   /** Standard input. Call it once. */
   readonly stdin: () => ReadableStream<Uint8Array>;
+
   /** Aborted by the first SIGTERM, SIGINT or SIGQUIT, or by SIGHUP without a listener. */
   readonly stop: AbortSignal;
   /** Handles SIGHUP from then on. */

@@ -43,7 +43,7 @@ export interface DatabaseAdapter {
    * @throws {DatabaseError} If the database is corrupt, or the check itself failed: then it may be
    *   sound or corrupt.
    * @throws {ConfigError} If another program must be used for this database: the message names it.
-   *   The calls below throw it, too.
+   *   This applies to the calls below as well.
    */
   check(options: ReadOptions): Promise<CheckResult | undefined>;
 

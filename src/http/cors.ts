@@ -65,8 +65,8 @@ const HEADER_NAMES = /^[\w!#$%&'*+.^`|~, -]{1,1000}$/;
 
 /**
  * The headers that a page may send: those that it asks for. Its tools add some of their own, such as
- * `traceparent`, `baggage` and `sentry-trace`, and no header of a page has a right of its own: there
- * are no cookies. A wildcard would not include Authorization (Fetch standard, section 3.2.3).
+ * `traceparent`, `baggage` and `sentry-trace`. That is safe: without cookies, no header gives a page
+ * rights. A wildcard would not include Authorization (Fetch standard, section 3.2.3).
  */
 function allowedHeaders(headers: Headers): string {
   const asked = headers.get("access-control-request-headers") ?? "";
