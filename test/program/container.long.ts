@@ -16,7 +16,7 @@ import {
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-const [recipe = ""] = blocks("Containers and Kubernetes", "dockerfile");
+const [recipe = ""] = blocks("Container", "dockerfile");
 
 /** Distroless' `nonroot`. */
 const USER = 65_532;

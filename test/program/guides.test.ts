@@ -121,7 +121,7 @@ test("the embedding guide and the message to older runtimes name the package's N
 });
 
 test("the container does not run as root", () => {
-  const [dockerfile = ""] = blocks("Containers and Kubernetes", "dockerfile");
+  const [dockerfile = ""] = blocks("Container", "dockerfile");
   expect(dockerfile.match(/^FROM .*$/gm)?.at(-1)).toEndWith(":nonroot");
 });
 
