@@ -3,7 +3,7 @@ import { resolve } from "node:path";
 
 import { CommandError, isSystemError, reasonOf } from "../errors.ts";
 import { DATABASE_FLAG, type Subcommand } from "./command.ts";
-import { counted, sizeOf } from "./messages.ts";
+import { counted, sizeOf } from "./formatting.ts";
 import { progressBar } from "./progress_bar.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
 

@@ -1,9 +1,9 @@
 import { CommandError } from "../errors.ts";
 import { DATABASE_FLAG, type Subcommand } from "./command.ts";
-import { counted } from "./messages.ts";
-import { writeOutput } from "./process.ts";
+import { counted } from "./formatting.ts";
 import { progressBar } from "./progress_bar.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
+import { writeOutput } from "./terminal.ts";
 
 /**
  * `plant-store check`: a server does not start on a file that was found corrupt, until a check

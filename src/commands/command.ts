@@ -2,7 +2,7 @@ import { Help } from "commander";
 
 import type { DatabaseAdapter } from "../database/adapter.ts";
 import { type Config, type Flags, type Setting, SETTINGS } from "../settings/settings.ts";
-import type { Io } from "./process.ts";
+import type { Io } from "./terminal.ts";
 
 /** A command of the program. */
 export interface Subcommand {

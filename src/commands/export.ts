@@ -3,7 +3,7 @@ import { CommandError } from "../errors.ts";
 import { type NewPlant, PLANT_FIELDS } from "../plant/plant.ts";
 import { parseChoice } from "../settings/parsers.ts";
 import { DATABASE_FLAG, type Subcommand } from "./command.ts";
-import { type Io, writeOutput } from "./process.ts";
+import { type Io, writeOutput } from "./terminal.ts";
 
 const HELP = `
 Prints every plant that was stored when it began, and perhaps some that came

@@ -8,10 +8,10 @@ import { CommandError, ERRORS, PlantStoreError, QuietFailure, reasonOf } from ".
 import type { NewPlant } from "../plant/plant.ts";
 import { parsePlant } from "../plant/plant_json.ts";
 import { type Call, DATABASE_FLAG, type Subcommand } from "./command.ts";
-import { grouped } from "./messages.ts";
-import type { Io } from "./process.ts";
+import { grouped } from "./formatting.ts";
 import { progressBar } from "./progress_bar.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
+import type { Io } from "./terminal.ts";
 
 /**
  * `plant-store import`: a stored plant stays as it is. A refused line is reported, and the import

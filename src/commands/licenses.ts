@@ -1,5 +1,5 @@
 import type { Subcommand } from "./command.ts";
-import { writeOutput } from "./process.ts";
+import { writeOutput } from "./terminal.ts";
 
 /** `plant-store licenses`. */
 export const licenses: Subcommand = {

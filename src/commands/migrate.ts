@@ -1,7 +1,7 @@
 import { withAbort } from "../async/timers.ts";
 import { CommandError } from "../errors.ts";
 import type { Subcommand } from "./command.ts";
-import { writeOutput } from "./process.ts";
+import { writeOutput } from "./terminal.ts";
 
 /** `plant-store migrate`. */
 export const migrate: Subcommand = {

@@ -1,7 +1,7 @@
 import { parseBaseUrl } from "../settings/parsers.ts";
 import { SETTINGS } from "../settings/settings.ts";
 import type { Subcommand } from "./command.ts";
-import { writeOutput } from "./process.ts";
+import { writeOutput } from "./terminal.ts";
 
 /** Where `serve` listens without any settings. */
 const DEFAULT_SERVER = `http://${SETTINGS.host.variables.HOST}:${SETTINGS.port.variables.PORT}`;

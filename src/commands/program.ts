@@ -15,9 +15,9 @@ import { importPlants } from "./import.ts";
 import { licenses } from "./licenses.ts";
 import { migrate } from "./migrate.ts";
 import { openapi } from "./openapi.ts";
-import { type Io, writeOutput } from "./process.ts";
 import { restore } from "./restore.ts";
 import { serve } from "./serve.ts";
+import { type Io, writeOutput } from "./terminal.ts";
 import { TOKEN_COMMANDS } from "./token.ts";
 
 /**

@@ -1,6 +1,6 @@
 import type { Progress } from "../database/adapter.ts";
-import { counted, grouped } from "./messages.ts";
-import type { Io } from "./process.ts";
+import { counted, grouped } from "./formatting.ts";
+import type { Io } from "./terminal.ts";
 
 const INTERVAL_MS = 100;
 /** Goes to the beginning of the line, and erases it (ECMA-48: CR, EL). */

@@ -1,7 +1,7 @@
 import type { RestoredTokens } from "../database/adapter.ts";
 import { CommandError, isSystemError, reasonOf } from "../errors.ts";
 import { DATABASE_FLAG, type Subcommand } from "./command.ts";
-import { counted, quoted, sizeOf } from "./messages.ts";
+import { counted, quoted, sizeOf } from "./formatting.ts";
 import { progressBar } from "./progress_bar.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
 

@@ -1,5 +1,5 @@
 import type { Call } from "./command.ts";
-import { writeOutput } from "./process.ts";
+import { writeOutput } from "./terminal.ts";
 
 /** The flag of commands that use {@linkcode printResult}. */
 export const JSON_FLAG = ["--json", "Print the result as one line of JSON, for programs"] as const;

@@ -6,9 +6,9 @@ import { type RefusedAction, toCommandError } from "../database/refusals.ts";
 import { CommandError, ConfigError } from "../errors.ts";
 import { type Input, parseChoice, refusal } from "../settings/parsers.ts";
 import { type Call, DATABASE_FLAG, type Subcommand } from "./command.ts";
-import { counted, quoted } from "./messages.ts";
-import { writeOutput } from "./process.ts";
+import { counted, quoted } from "./formatting.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
+import { writeOutput } from "./terminal.ts";
 
 /** The commands of `plant-store token`. */
 export const TOKEN_COMMANDS: readonly Subcommand[] = [

@@ -3,7 +3,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 
 import { eventLoopTurn } from "../../src/async/timers.ts";
-import type { Io } from "../../src/commands/process.ts";
+import type { Io } from "../../src/commands/terminal.ts";
 import { connect } from "../../src/database/sqlite/bun_driver.ts";
 import { corruptionMarker } from "../../src/database/sqlite/failure.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant, PLANT_FIELDS } from "../../src/plant/plant.ts";

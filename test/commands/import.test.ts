@@ -3,8 +3,8 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
-import type { Io } from "../../src/commands/process.ts";
 import { progressBar } from "../../src/commands/progress_bar.ts";
+import type { Io } from "../../src/commands/terminal.ts";
 import { connect } from "../../src/database/sqlite/bun_driver.ts";
 import { TOKEN } from "../support/client.ts";
 import { databaseFixture, HOSTILE_PLANTS } from "../support/database_fixture.ts";

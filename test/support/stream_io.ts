@@ -1,7 +1,7 @@
 import { expect } from "bun:test";
 
-import type { Io } from "../../src/commands/process.ts";
 import { run } from "../../src/commands/program.ts";
+import type { Io } from "../../src/commands/terminal.ts";
 import { streamOf } from "./stream.ts";
 
 /**
