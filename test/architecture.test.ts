@@ -312,25 +312,3 @@ test("every class of errors is in the table of the map", () => {
   const listed = rows.join().match(/\w+/g) ?? [];
   expect(listed.toSorted()).toEqual(classes.toSorted());
 });
-
-test("the limits of the map are those of the source", async () => {
-  const rows = [...map.matchAll(/`([\w/]+\.ts)`: `(\w+ = [^`]+)`/g)];
-  expect(rows.length).toBeGreaterThan(10);
-
-  for (const [, file = "", constant = ""] of rows) {
-    expect({ file, source: await Bun.file(join(SRC, file)).text() }).toEqual({
-      file,
-      source: expect.stringContaining(constant),
-    });
-  }
-});
-
-test("the map's walk of a signal has the steps of the stop in their order, with their shares of its time", async () => {
-  const source = await Bun.file(join(SRC, "server/service.ts")).text();
-  const started = Array.from(source.matchAll(/\batStop\((0\.\d+)/g), ([, share]) => Number(share));
-  const walk = /^## The way of a signal$.*?^## /ms.exec(map)?.[0] ?? "";
-  const shown = Array.from(walk.matchAll(/\b(\d+)%/g), ([, percent]) => Number(percent) / 100);
-
-  expect(shown).toEqual(started.toReversed());
-  expect(shown.length).toBeGreaterThan(2);
-});

@@ -5,6 +5,7 @@
  *
  * `bun test/bench/ablation.ts`
  */
+import { reasonOf } from "../../src/errors.ts";
 import { mutant } from "../support/mutant.ts";
 import { ABLATED_PARTS } from "./ablated_parts.ts";
 import { installPeers, LEAN_ELYSIA } from "./contenders.ts";
@@ -25,10 +26,15 @@ async function main(): Promise<void> {
   // In the middle: rounds start from either end, and what was measured just before is compiled.
   const middle = Math.floor(ABLATED_PARTS.length / 2);
   const ablated = ABLATED_PARTS.toSpliced(middle, 0, { name: WHOLE, without: [] });
-  const contenders = [...ablated, { name: CONTROL, without: [] }].map(({ name, without }) => ({
-    name,
-    program: copies.use(mutant(without)).program,
-  }));
+  const contenders = [...ablated, { name: CONTROL, without: [] }].flatMap(({ name, without }) => {
+    try {
+      return [{ name, program: copies.use(mutant(without)).program }];
+    } catch (error) {
+      // The source moves on; the other parts can still be measured.
+      console.error(`Skipped "${name}": ${reasonOf(error)}`);
+      return [];
+    }
+  });
 
   const costs = await compare([...contenders, LEAN_ELYSIA], ROUNDS, { connections: 64 });
   const micros = (name: string) => lowerQuartile(figures(costs, name, "cpuMicros"));
