@@ -98,7 +98,7 @@ export interface JwtAuthenticator {
  *
  * The first token fetches the keys. Keys older than 5 minutes are fetched again in the background.
  * A key that is not cached is fetched at once, at most every 10 seconds, and five times more often
- * for a while. A withdrawn key is accepted for at most 10 minutes, or for 24 hours while the
+ * for a while. So are all keys after a bad signature: a new key may have the id of the old one. A withdrawn key is accepted for at most 10 minutes, or for 24 hours while the
  * provider is unreachable.
  *
  * An accepted token is remembered until it expires or the keys change. At most half of the
@@ -154,16 +154,17 @@ export function jwtAuthenticator(options: JwtOptions): JwtAuthenticator {
       const found = await keys.find(header);
       if (typeof found === "string") return refused(found);
 
-      if (verifying >= MAX_WAITING) throw tooMany();
-      verifying++;
-      const verifySignature = () =>
-        verifyWith(token, found, { ...rules, currentDate: new Date(now()) });
-      const payload = await withPermit(verifySignature).finally(() => verifying--);
+      const { payload, generation } = await verifySignature(token, found).catch(async (error) => {
+        if (!hasNotSigned(error)) throw error;
+        const newer = await keys.findNewer(header, found);
+        if (newer === undefined) throw error;
+        return verifySignature(token, newer);
+      });
 
       if (isIdToken(payload)) return refused("an ID token, not an access token");
       const verdict = verdictOn(payload, options);
       const expiresAt = ((payload.exp ?? 0) + CLOCK_SKEW_SECONDS) * 1_000;
-      remember(remembered, digest, { verdict, expiresAt, generation: found.generation });
+      remember(remembered, digest, { verdict, expiresAt, generation });
       return verdict;
     } catch (error) {
       // Anything else is not a verdict: after a 401 a client would throw its token away.
@@ -171,6 +172,18 @@ export function jwtAuthenticator(options: JwtOptions): JwtAuthenticator {
       return refused(refusalOf(error, options));
     } finally {
       inFlight.delete(digest);
+    }
+  }
+
+  async function verifySignature(token: string, { generation, ...found }: FoundKeys) {
+    if (verifying >= MAX_WAITING) throw tooMany();
+    verifying++;
+    try {
+      const current = () => ({ ...rules, currentDate: new Date(now()) });
+      const payload = await withPermit(() => verifyWith(token, found, current()));
+      return { payload, generation };
+    } finally {
+      verifying--;
     }
   }
 
@@ -330,7 +343,7 @@ function tooMany(): PlantStoreError {
  */
 async function verifyWith(
   token: string,
-  { keys, hasMore }: FoundKeys,
+  { keys, hasMore }: Omit<FoundKeys, "generation">,
   rules: JWTVerifyOptions,
 ): Promise<JWTPayload> {
   for (const key of keys) {
@@ -338,13 +351,21 @@ async function verifyWith(
       const { payload } = await usingKey(() => jwtVerify(token, key, rules));
       return payload;
     } catch (error) {
-      if (!(error instanceof errors.JWSSignatureVerificationFailed)) throw error;
+      if (!hasNotSigned(error)) throw error;
     }
   }
 
   throw hasMore
     ? new errors.JWKSMultipleMatchingKeys()
     : new errors.JWSSignatureVerificationFailed();
+}
+
+/** Whether the error says that no key that was tried has signed the token. */
+function hasNotSigned(error: unknown): boolean {
+  return (
+    error instanceof errors.JWSSignatureVerificationFailed ||
+    error instanceof errors.JWKSMultipleMatchingKeys
+  );
 }
 
 /**

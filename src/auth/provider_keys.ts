@@ -57,14 +57,21 @@ const STALE_IF_ERROR_MS = 24 * 3_600_000;
 const COOLDOWN_MS = 10_000;
 
 /**
- * How many fetches for keys that were never asked for may begin within the cooldown; one more every
- * {@linkcode COOLDOWN_MS}. So one stranger with a made-up key id keeps no good new key out, and many
- * do not flood the provider.
+ * How many fetches for keys that may be new may begin within the cooldown; one more every
+ * {@linkcode COOLDOWN_MS}. One client with a made-up key id cannot block a new key, and many cannot
+ * flood the provider.
  */
 const MAX_EARLY_FETCHES = 5;
 
 /** How many keys are remembered that the provider was asked for and does not have. */
 const MAX_MISSING = 1_000;
+
+/**
+ * How long the provider must lack a key, in milliseconds, before tokens of it are refused between two
+ * fetches. It may sign with a key before each of its replicas and caches publishes it, and a stranger
+ * can ask for that key first.
+ */
+const MISSING_FOR_GOOD_MS = 60_000;
 
 /** How many tokens may wait for keys: a slow provider delays no token whose key is cached. */
 const MAX_WAITING = 1_000;
@@ -101,8 +108,8 @@ export function providerKeys(options: ProviderKeysOptions) {
 
   /** The early fetches that are left, and since when, by `monotonic`. */
   let early = { left: MAX_EARLY_FETCHES, since: -Infinity };
-  /** The keys that the provider was asked for and does not have, the oldest first. */
-  const missing = new Set<string>();
+  /** The keys that the provider was asked for and did not have, and since when, by `monotonic`. */
+  const missing = new Map<string, number>();
 
   const age = () => monotonic() - confirmedAt;
 
@@ -114,15 +121,15 @@ export function providerKeys(options: ProviderKeysOptions) {
   /** Begins a fetch if keys are old, unless one is in flight or the last one began lately. */
   function refreshIfDue(): Promise<void> | undefined {
     if (age() < MAX_AGE_MS) return undefined;
-    return fetching ?? (isCooledDown() ? startFetch() : undefined);
+    return fetching ?? startDueFetch();
   }
 
   /**
    * Finds the keys that fit a token's header, after a fetch if one is necessary.
    *
    * @returns A text if there is none: why the token is refused.
-   * @throws {PlantStoreError} `queue_full` if keys could not be fetched, and the cached ones do not
-   *   have one that fits; or if too many tokens wait for keys.
+   * @throws {PlantStoreError} `queue_full` if the cached keys do not have one that fits, and newer
+   *   ones could not be fetched or may not be fetched yet; or if too many tokens wait for keys.
    */
   async function find(header: JWTHeaderParameters): Promise<FoundKeys | string> {
     const refreshing = refreshIfDue();
@@ -136,10 +143,12 @@ export function providerKeys(options: ProviderKeysOptions) {
     // The provider may sign with a new key.
     const key = JSON.stringify([header.alg, header.kid]);
     if (!isRefreshed) {
-      const fetchForIt = fetching ?? startFetchFor(key);
-      if (fetchForIt === undefined && missing.has(key) && !isFailing) return refusalOf(header);
-      // It is not known yet whether the provider has it.
-      if (fetchForIt === undefined) throw unavailable();
+      const fetchForIt = fetching ?? (missing.has(key) ? startDueFetch() : startEarlyFetch());
+      if (fetchForIt === undefined) {
+        if (isFailing) throw unavailable();
+        if (isPublished(header) || isMissingForGood(key)) return refusalOf(header);
+        throw unavailable("unknown key, which may be new");
+      }
       await waitFor(fetchForIt);
     }
     if (isFailing) throw unavailable();
@@ -150,10 +159,30 @@ export function providerKeys(options: ProviderKeysOptions) {
     return refusalOf(header);
   }
 
-  /** Begins a fetch for a key that is not cached, if that is allowed now. */
-  function startFetchFor(key: string): Promise<void> | undefined {
+  /**
+   * Finds the keys that fit a token's header, if newer ones than these are published: the provider
+   * may give a new key the id of the old one, or none.
+   *
+   * @param tried None of them has signed the token.
+   * @returns `undefined` if there are no newer keys, or they may not be fetched now.
+   */
+  async function findNewer(
+    header: JWTHeaderParameters,
+    tried: FoundKeys,
+  ): Promise<FoundKeys | undefined> {
+    if (tried.generation === generation) await waitFor(fetching ?? startEarlyFetch());
+    return tried.generation === generation ? undefined : select(header);
+  }
+
+  /** Begins a fetch, unless the last one began lately. */
+  function startDueFetch(): Promise<void> | undefined {
+    return isCooledDown() ? startFetch() : undefined;
+  }
+
+  /** Begins a fetch for a key that may be new, if one is due or may be early. */
+  function startEarlyFetch(): Promise<void> | undefined {
     if (isCooledDown()) return startFetch();
-    if (isFailing || missing.has(key)) return undefined;
+    if (isFailing) return undefined;
 
     const now = monotonic();
     const regained = Math.floor((now - early.since) / COOLDOWN_MS);
@@ -165,11 +194,16 @@ export function providerKeys(options: ProviderKeysOptions) {
   }
 
   function rememberMissing(key: string): void {
+    const since = missing.get(key) ?? monotonic();
     missing.delete(key);
-    missing.add(key);
+    missing.set(key, since);
 
-    const [oldest = key] = missing;
+    const [oldest = key] = missing.keys();
     if (missing.size > MAX_MISSING) missing.delete(oldest);
+  }
+
+  function isMissingForGood(key: string): boolean {
+    return monotonic() - (missing.get(key) ?? Infinity) >= MISSING_FOR_GOOD_MS;
   }
 
   async function select(header: JWTHeaderParameters): Promise<FoundKeys | undefined> {
@@ -192,9 +226,14 @@ export function providerKeys(options: ProviderKeysOptions) {
   }
 
   /** Why no key fits. */
-  function refusalOf({ kid }: JWTHeaderParameters): string {
-    const isPublished = kid !== undefined && jwks.keys.some((key) => key.kid === kid);
-    return isPublished ? "the key is published for another use or algorithm" : "unknown key";
+  function refusalOf(header: JWTHeaderParameters): string {
+    return isPublished(header)
+      ? "the key is published for another use or algorithm"
+      : "unknown key";
+  }
+
+  function isPublished({ kid }: JWTHeaderParameters): boolean {
+    return kid !== undefined && jwks.keys.some((key) => key.kid === kid);
   }
 
   async function waitFor(fetch: Promise<void> | undefined): Promise<void> {
@@ -247,7 +286,7 @@ export function providerKeys(options: ProviderKeysOptions) {
     }
   }
 
-  return { areUsable, refreshIfDue, find, generation: () => generation };
+  return { areUsable, refreshIfDue, find, findNewer, generation: () => generation };
 }
 
 /**
@@ -266,11 +305,11 @@ export async function usingKey<Result>(use: () => Promise<Result>): Promise<Resu
 }
 
 /** Clients try again after a 503, and would throw a token away after a 401. */
-function unavailable(): PlantStoreError {
+function unavailable(reason = "keys unavailable"): PlantStoreError {
   return new PlantStoreError(
     "queue_full",
     "the identity provider's keys are unavailable; send the plant again later",
-    { reason: "keys unavailable" },
+    { reason },
   );
 }
 
