@@ -244,10 +244,12 @@ type Send = (
   parameters: readonly unknown[],
 ) => Promise<unknown[]>;
 
+/** The server of every connection, even after a failover: it is an address that moves. */
+export const HOST = { host: "model", port: 5432 };
+
 /** A connection to the model; whatever is in flight rejects when it is closed. */
 class ModelConnection implements Connection {
-  /** After a failover, too: it is an address that moves. */
-  readonly host = { host: "model", port: 5432 };
+  readonly host = HOST;
   lockTimeoutMs = LOCK_TIMEOUT_MS;
   readonly #send: Send;
   readonly #closed = Promise.withResolvers<never>();

@@ -14,7 +14,7 @@ import { INTACT, makeLedger, type Verdict } from "../support/ledger.ts";
 import { printedSeed, randomFrom } from "../support/load.ts";
 import { LONG_TEST_TIMEOUT_MS } from "../support/program.ts";
 import { range, scaled } from "../support/scale.ts";
-import { DatabaseModel, type FaultRates } from "./database_model.ts";
+import { DatabaseModel, type FaultRates, HOST } from "./database_model.ts";
 import { virtualTime } from "./virtual_time.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
@@ -159,7 +159,11 @@ async function simulate(seed: number, { locksLosers = true, databases = 1 } = {}
 /** A server that spreads its plants over the databases. */
 function server(models: readonly DatabaseModel[], pools: Pool[]): GroupCommit {
   const stores = models.map((model) => {
-    const pool = new Pool({ size: LANES, connect: () => model.connect() });
+    const pool = new Pool({
+      size: LANES,
+      connect: () => model.connect(),
+      current: () => HOST,
+    });
     pools.push(pool);
     return plantStore(pool);
   });

@@ -160,7 +160,8 @@ export async function openCitus(url: PostgresUrl, options: CitusOptions = {}): P
   /** Reads the map of shards at once, and then again and again. */
   async function openMap() {
     const servers = failover(url, { readUrl });
-    const pool = new Pool({ size: 1, connect: servers.connect, onSilence: servers.suspect });
+    const { connect, current, suspect } = servers;
+    const pool = new Pool({ size: 1, connect, current, onSilence: suspect });
     const readShardMap = shardMapReader();
 
     let map = await pool.run(readShardMap, MAP_TIMEOUT_MS).catch((error: unknown) => {

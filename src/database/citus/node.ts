@@ -66,8 +66,9 @@ export class CitusNode {
       }
     };
 
-    this.pool = new Pool({ size: MAX_IN_FLIGHT, connect, onSilence: servers.suspect });
-    this.#reading = new Pool({ size: 1, connect, onSilence: servers.suspect });
+    const { current, suspect } = servers;
+    this.pool = new Pool({ size: MAX_IN_FLIGHT, connect, current, onSilence: suspect });
+    this.#reading = new Pool({ size: 1, connect, current, onSilence: suspect });
   }
 
   /** Why it could not store a plant at the last probe; `undefined` if it could. */

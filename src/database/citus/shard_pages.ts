@@ -1,7 +1,7 @@
 import { INT64_MAX, INT64_MIN, type NewPlant, textLength } from "../../plant/plant.ts";
 import { DatabaseError, PAGE_PLANTS, PAGE_TEXT } from "../database.ts";
 import { PostgresFailure } from "../postgres/errors.ts";
-import { commitNothing, readPage } from "../postgres/postgres_plants.ts";
+import { durablePage } from "../postgres/postgres_plants.ts";
 import type { CitusNode } from "./node.ts";
 import type { NodeId, Shard, ShardMap } from "./shard_map.ts";
 
@@ -69,11 +69,7 @@ function shardReader(
   async function pageFrom(id: bigint): Promise<readonly NewPlant[]> {
     const { node, table } = current;
     try {
-      return await nodeFor(node).read(async (connection, attempt) => {
-        const plants = await readPage(id, table)(connection, attempt);
-        if (plants.length > 0) await commitNothing(connection);
-        return plants;
-      });
+      return await nodeFor(node).read(durablePage(id, table));
     } catch (error) {
       // undefined_table
       if (!(error instanceof PostgresFailure) || error.code !== "42P01") throw error;

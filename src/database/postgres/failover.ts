@@ -17,20 +17,24 @@ export interface FailoverOptions {
   readonly hosts?: () => readonly PostgresHost[];
 }
 
-/** Connects to the servers of a URL, and remembers which of them responded. */
+/**
+ * Connects to the servers of a URL, and remembers which of them responded, and which accepted a
+ * connection last. All pools of a database share it: if one finds that another server has taken
+ * over, the others follow.
+ */
 export function failover(
   url: PostgresUrl,
   { readUrl, hosts = () => url.hosts }: FailoverOptions = {},
 ) {
-  let current = url;
+  let latest = url;
   /** Those that did not respond when they were last tried. */
   const silent = new Set<PostgresHost>();
-  let lastUsed: PostgresHost | undefined;
+  let current: PostgresHost | undefined;
 
   /** The order in which servers are tried. */
   function rank(host: PostgresHost): number {
     if (silent.has(host)) return 2;
-    return host === lastUsed ? 0 : 1;
+    return host === current ? 0 : 1;
   }
 
   async function connectToHost(
@@ -38,7 +42,7 @@ export function failover(
     options?: ConnectionOptions,
   ): Promise<Connection> {
     try {
-      const connection = await connectTo(host, current, options);
+      const connection = await connectTo(host, latest, options);
       silent.delete(host);
       return connection;
     } catch (error) {
@@ -59,7 +63,7 @@ export function failover(
       const { username, password } = await withDeadline(readUrl(), url.connectTimeoutMs, () => {
         throw new PostgresFailure("DEADLINE");
       });
-      current = { ...url, username, password };
+      latest = { ...url, username, password };
       return rejection;
     } catch (cause) {
       const message = `${reasonOf(rejection)}; ${reasonOf(cause)}`;
@@ -82,9 +86,12 @@ export function failover(
         connect: (host) => connectToHost(host, options),
         retryMs: url.connectTimeoutMs,
       });
-      lastUsed = connection.host;
+      current = connection.host;
       return connection;
     },
+
+    /** The server in use, which accepted a connection last; `undefined` before the first one. */
+    current: () => current,
 
     /** Reports that a server did not reply to a statement: the others are tried before it. */
     suspect: (host: PostgresHost) => void silent.add(host),

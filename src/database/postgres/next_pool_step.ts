@@ -45,7 +45,7 @@ export interface PoolFacts {
   readonly isConnectFailing: boolean;
   /** When a connection was last opened beside an overdue one. */
   readonly openedBesideAt: number;
-  /** The server of the newest connection. */
+  /** The server in use: that of the newest connection of any pool. */
   readonly host: PostgresHost | undefined;
 
   /** Since when a server is silent. */

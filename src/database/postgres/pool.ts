@@ -25,6 +25,11 @@ export interface PoolOptions {
   /** Opens a connection. It settles in any case: whoever connects has a time limit. */
   readonly connect: () => Promise<Connection>;
   /**
+   * The server in use, as all pools of a database know it. Connections to any other are closed
+   * before they are used, and while their work is overdue.
+   */
+  readonly current: () => PostgresHost | undefined;
+  /**
    * Called with a server that did not reply to a statement within a second.
    *
    * @default does nothing
@@ -86,8 +91,8 @@ type Waiting = PromiseWithResolvers<PooledConnection>;
  * - 0 s: no reply.
  * - 1.0 s: the connection is `overdue`. Its host is suspected: others are tried before it. One
  *   connection is opened beside it. Idle ones without a later reply are checked before use.
- * - + handshake: if the new connection leads to another server, those to the old one are closed, and
- *   the batch is repeated on the new one. Otherwise it serves what waits.
+ * - + handshake: if the new connection leads to another server, those to the old one are closed, in
+ *   every pool, and the batch is repeated on the new one. Otherwise it serves what waits.
  * - The deadline of the work: it rejects, and its connection is `timed out`.
  * - 30 s later: that connection is closed, if later work has succeeded.
  *
@@ -125,8 +130,6 @@ export class Pool {
   /** How often connecting failed since it last succeeded, and the last reason. */
   #connectFailures = 0;
   #lastConnectFailure: unknown;
-  /** The server of the newest connection. */
-  #host: PostgresHost | undefined;
   /** How many lost connections are not replaced yet. #close() adds to it. */
   #lost = 0;
 
@@ -309,7 +312,7 @@ export class Pool {
       connecting: this.#connecting,
       isConnectFailing: this.#connectFailures > 0,
       openedBesideAt: this.#openedBesideAt,
-      host: this.#host,
+      host: this.#options.current(),
       silentSince: this.#silentSince,
       newestSuccessBeganAt: this.#newestSuccessBeganAt,
       replyLimitMs,
@@ -349,10 +352,7 @@ export class Pool {
     const connection = await this.#connect();
     this.#connecting--;
 
-    if (connection !== undefined) {
-      this.#host = connection.host;
-      this.#connections.push(new PooledConnection(connection));
-    }
+    if (connection !== undefined) this.#connections.push(new PooledConnection(connection));
     // If it leads to another server, this closes those to the old one.
     this.#proceed();
 

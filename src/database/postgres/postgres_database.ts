@@ -1,5 +1,4 @@
 import { withDeadline } from "../../async/timers.ts";
-import type { NewPlant } from "../../plant/plant.ts";
 import type { Access } from "../adapter.ts";
 import {
   type Database,
@@ -14,7 +13,7 @@ import { failover } from "./failover.ts";
 import { HeldIds } from "./held_ids.ts";
 import { migrate, MIGRATIONS, pendingMigrations } from "./migrations.ts";
 import { Pool, poolMetrics } from "./pool.ts";
-import { addPlants, commitNothing, probe, readPage } from "./postgres_plants.ts";
+import { addPlants, durablePage, probe } from "./postgres_plants.ts";
 import { tablesVerifier } from "./tables.ts";
 import { postgresTokens } from "./tokens.ts";
 import type { PostgresUrl } from "./url.ts";
@@ -85,6 +84,7 @@ export async function openPostgres(
     new Pool({
       size,
       connect: () => servers.connect({ statementTimeoutMs: replyLimitMs, tables }),
+      current: servers.current,
       onSilence: servers.suspect,
       replyLimitMs,
     });
@@ -111,13 +111,6 @@ export async function openPostgres(
     }
   }
 
-  /** A page, once the synchronous standby has it. */
-  async function durablePage(from: bigint): Promise<readonly NewPlant[]> {
-    const page = await reading.run(readPage(from), READ_TIMEOUT_MS);
-    if (page.length > 0) await writing.run(commitNothing, READ_TIMEOUT_MS);
-    return page;
-  }
-
   const store = plantStore(plants);
   return {
     plants: store,
@@ -125,8 +118,13 @@ export async function openPostgres(
     unready: () => [],
     tokens: postgresTokens(reading, writing),
     tokensMaxAgeMs: TOKENS_MAX_AGE_MS,
+    // It waits for the standby, so it must not keep the tokens from being read.
     pages: () =>
-      keysetPages((from) => withDatabaseError("read", url.database, () => durablePage(from))),
+      keysetPages((from) =>
+        withDatabaseError("read", url.database, () =>
+          writing.run(durablePage(from), READ_TIMEOUT_MS),
+        ),
+      ),
     metrics: () => poolMetrics(pools),
     failed: new Promise(() => {}),
 

@@ -361,11 +361,17 @@ const SELECT_PAGE = db
   .toSQL();
 
 /**
- * Reads a page of plants, ordered by id, from this id on.
+ * Reads a page of plants, ordered by id, from this id on, and returns once the synchronous standby
+ * has it: PostgreSQL shows rows that no standby has if a waiting commit was interrupted by a crash or
+ * the end of its server process. Even an empty page waits: a server whose standby was promoted no
+ * longer commits, and lacks what the new primary has.
+ *
+ * It is one piece of work on one connection. Read on one server and committed on another, a page
+ * could have plants that a failover has taken back.
  *
  * @param table The table that has them, quoted. @default plants
  */
-export function readPage(from: bigint, table?: string): Work<readonly NewPlant[]> {
+export function durablePage(from: bigint, table?: string): Work<readonly NewPlant[]> {
   // PostgreSQL plans the query as if it named the table.
   const statement =
     table === undefined
@@ -379,19 +385,16 @@ export function readPage(from: bigint, table?: string): Work<readonly NewPlant[]
 
   return async ({ query }) => {
     const rows = await query<PlantRow>(statement, parameters);
+    await query(COMMIT_NOTHING);
     return rows.map(plantFrom);
   };
 }
 
 /**
- * Makes a commit that changes no row and needs no privilege. It waits for the synchronous standby,
- * and commits wait in the order of the WAL: so the standby also has what was read before.
- * PostgreSQL shows rows that no standby has if a waiting commit was interrupted by a crash or the
- * end of its server process.
+ * A commit that changes no row and needs no privilege. It waits for the synchronous standby, and
+ * commits wait in the order of the WAL: so the standby also has what was read before.
  */
-export async function commitNothing({ query }: Connection): Promise<void> {
-  await query("SELECT pg_logical_emit_message(true, 'plant-store', '')");
-}
+const COMMIT_NOTHING = "SELECT pg_logical_emit_message(true, 'plant-store', '')";
 
 /**
  * Commits a row to a separate table, with the locks and privileges that plants need, and adds no

@@ -1,0 +1,96 @@
+import { describe, expect, setDefaultTimeout, test } from "bun:test";
+
+import type { Access } from "../../../src/database/adapter.ts";
+import { openPostgres } from "../../../src/database/postgres/postgres_database.ts";
+import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
+import { skipsCluster, startCluster, waitingProcess } from "../../support/postgres.ts";
+import { TEST_TIMEOUT_MS } from "../../support/program.ts";
+import { startProxy } from "../../support/tcp_proxy.ts";
+
+const FERN = { id: 1n, name: "Fern" };
+const MOSS = { id: 2n, name: "Moss" };
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+/** A primary whose commits wait for its standby. The tables are on both. */
+async function startPair() {
+  await using stack = new AsyncDisposableStack();
+  const primary = stack.use(await startCluster());
+  const toPrimary = stack.use(startProxy(primary.port));
+  const standby = stack.use(await startCluster({ primary: toPrimary }));
+  await primary.waitForStandby();
+
+  const hosts = [primary, standby].map(({ port }) => `127.0.0.1:${port}`).join();
+  const url = `postgres://postgres@${hosts}/postgres?connect_timeout=60`;
+  const open = (access: Access = "write") =>
+    openPostgres(parsePostgresUrl(url), { access, isServing: access !== "read" });
+  await (await open("create"))[Symbol.asyncDispose]();
+  const opened = stack.move();
+
+  return {
+    primary,
+    standby,
+    open,
+    /** From now on the standby receives nothing: what the primary commits waits. */
+    separate: () => toPrimary.set("black hole"),
+    promote: () => standby.run("SELECT pg_promote()"),
+    [Symbol.asyncDispose]: () => opened.disposeAsync(),
+  };
+}
+
+describe.skipIf(skipsCluster())("once the standby was promoted", () => {
+  test("tokens are read where plants are stored, although the old primary lives", async () => {
+    await using pair = await startPair();
+    await using database = await pair.open();
+    const digest = new Uint8Array(32);
+    await database.tokens.add({
+      name: "phone",
+      digest,
+      createdAt: new Date(),
+      expiresAt: null,
+      scopes: [],
+    });
+    await using reader = await pair.open();
+    expect(await reader.tokens.list()).toMatchObject([{ name: "phone", revokedAt: null }]);
+
+    pair.separate();
+    await pair.promote();
+    expect(await reader.plants.add([FERN], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
+    expect(await pair.standby.run("SELECT name FROM plants")).toEqual([{ name: "Fern" }]);
+
+    const revokedAt = new Date("2026-01-01T00:00:00.000Z");
+    expect(await database.tokens.revoke("phone", revokedAt)).toBe(true);
+    expect(await reader.tokens.list()).toMatchObject([{ name: "phone", revokedAt }]);
+  });
+
+  test("pages() has no plant that only the killed primary had", async () => {
+    await using pair = await startPair();
+    await using database = await pair.open("read");
+    await pair.primary.run("INSERT INTO plants VALUES (1, 'Fern')");
+
+    // A row that is visible and on no standby.
+    pair.separate();
+    await using client = pair.primary.connect();
+    const inserting = client.unsafe("INSERT INTO plants VALUES (2, 'Moss')").catch(() => {});
+    const ended = await waitingProcess(pair.primary);
+    await pair.primary.run(`SELECT pg_terminate_backend(${ended})`);
+    await inserting;
+    expect(await pair.primary.run("SELECT name FROM plants WHERE id = 2")).toHaveLength(1);
+
+    const reading = Array.fromAsync(database.pages());
+    await waitingProcess(pair.primary);
+    await pair.primary.kill();
+    await pair.promote();
+    expect((await reading).flat()).toEqual([FERN]);
+  });
+
+  test("pages() has what the new primary acknowledged, although the old one lives and is empty", async () => {
+    await using pair = await startPair();
+    pair.separate();
+    await pair.promote();
+    await pair.standby.run("INSERT INTO plants VALUES (2, 'Moss')");
+
+    await using database = await pair.open("read");
+    expect((await Array.fromAsync(database.pages())).flat()).toEqual([MOSS]);
+  });
+});
