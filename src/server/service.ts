@@ -15,7 +15,7 @@ import { readPostgresUrl, readStaticTokens } from "../settings/secret_files.ts";
 import { type Config, loggableSettings } from "../settings/settings.ts";
 import { type Logging, type LogOutput, startLogging } from "../telemetry/logging.ts";
 import { createMetrics } from "../telemetry/metrics.ts";
-import { createObserver } from "../telemetry/request_log.ts";
+import { createObserver } from "../telemetry/service_observer.ts";
 import type { Tracing } from "../telemetry/tracing.ts";
 import { offerFirstToken, type TokenTerminal } from "./first_token.ts";
 import { HttpServer } from "./http_server.ts";

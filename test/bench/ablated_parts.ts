@@ -105,8 +105,8 @@ export const ABLATED_PARTS: readonly AblatedPart[] = [
   {
     name: "metrics",
     without: [
-      change("telemetry/request_log.ts", "metrics.countResponse(completed);", ""),
-      change("telemetry/request_log.ts", "metrics.countCommit(commit);", ""),
+      change("telemetry/service_observer.ts", "metrics.countResponse(completed);", ""),
+      change("telemetry/service_observer.ts", "metrics.countCommit(commit);", ""),
     ],
   },
   {

@@ -2,7 +2,7 @@ import { expect, test } from "bun:test";
 
 import { type ErrorCode, ERRORS, PlantStoreError } from "../../src/errors.ts";
 import { createMetrics } from "../../src/telemetry/metrics.ts";
-import { createObserver } from "../../src/telemetry/request_log.ts";
+import { createObserver } from "../../src/telemetry/service_observer.ts";
 import { memoryLog } from "../support/memory_log.ts";
 
 const COMPLETED = { method: "POST", path: "/plants", status: 200 };
