@@ -9,7 +9,6 @@ import {
   type JWTVerifyOptions,
 } from "jose";
 
-import { semaphore } from "../async/semaphore.ts";
 import { PlantStoreError } from "../errors.ts";
 import {
   type Accepted,
@@ -334,6 +333,31 @@ function tooMany(): PlantStoreError {
     "queue_full",
     "too many JWTs wait to be verified; send the plant again later",
   );
+}
+
+/**
+ * Limits how many tasks run at once. The others wait in order (FIFO); the caller bounds how many
+ * may wait.
+ *
+ * @param permits How many tasks may run at once.
+ * @returns A function that runs a task when there is a permit for it, and settles as the task does.
+ */
+function semaphore(permits: number) {
+  const waiting: (() => void)[] = [];
+  let free = permits;
+
+  return async <Result>(task: () => Promise<Result>): Promise<Result> => {
+    if (free > 0) free--;
+    else await new Promise<void>((resolve) => waiting.push(resolve));
+
+    try {
+      return await task();
+    } finally {
+      const next = waiting.shift();
+      if (next === undefined) free++;
+      else next();
+    }
+  };
 }
 
 /**

@@ -138,19 +138,23 @@ test("a remembered token is accepted beside 1,000 forged ones, and any other get
   expect((await post(other)).status).toBe(200);
 });
 
-test("one token at a time is verified for every two processors", async () => {
+test("one token at a time is verified for every two processors, in the order in which they came", async () => {
   await using idp = await identityProvider();
   const { verify } = crypto.subtle;
   let running = 0;
   let most = 0;
+  const verified: string[] = [];
 
   using _ = spyOn(crypto.subtle, "verify").mockImplementation(async (...parameters) => {
     most = Math.max(most, ++running);
+    verified.push(new TextDecoder().decode(parameters[3] as Uint8Array));
     return verify.apply(crypto.subtle, parameters).finally(() => running--);
   });
 
-  await Promise.all(forgedTokens(idp.key, 50).map(idp.check));
+  const forged = forgedTokens(idp.key, 50);
+  await Promise.all(forged.map(idp.check));
   expect(most).toBe(Math.max(1, Math.floor(navigator.hardwareConcurrency / 2)));
+  expect(verified).toEqual(forged.map((token) => token.slice(0, token.lastIndexOf("."))));
 });
 
 // Algorithms
