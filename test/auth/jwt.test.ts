@@ -20,6 +20,7 @@ import {
   unsigned,
   UTF8,
 } from "../support/jwks.ts";
+import { fern } from "../support/plants.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
 import { readError } from "../support/responses.ts";
 
@@ -121,7 +122,7 @@ test("a remembered token is accepted beside 1,000 forged ones, and any other get
   await using idp = await identityProvider();
   const app = testApp({ authenticate: idp.authenticate });
   const post = (token: string) =>
-    app.fetch(postPlant({ id: 1, name: "Fern" }, { authorization: `Bearer ${token}` }));
+    app.fetch(postPlant(fern(), { authorization: `Bearer ${token}` }));
   const token = await signed(idp.key, CLAIMS);
   const other = await signed(idp.key, { ...CLAIMS, jti: "other" });
   expect((await post(token)).status).toBe(200);

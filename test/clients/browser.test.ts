@@ -6,6 +6,7 @@ import { chromium } from "playwright-core";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { testApp, TOKEN } from "../support/app.ts";
 import { BROWSER, skipsBrowser } from "../support/browser.ts";
+import { fern, returned } from "../support/plants.ts";
 import { ROOT, TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -31,7 +32,7 @@ test.skipIf(skipsBrowser("plant-store/client in a browser"))(
         "/": () => new Response("<!doctype html>", { headers: { "content-type": "text/html" } }),
         "/client.js": () =>
           new Response(client, { headers: { "content-type": "text/javascript" } }),
-        "/login": () => Response.json({ name: "Fern" }),
+        "/login": () => Response.json(returned(fern())),
         "/plants": (request) => gateway[requests++] ?? app.fetch(request),
       },
     });
@@ -50,10 +51,10 @@ test.skipIf(skipsBrowser("plant-store/client in a browser"))(
       return { status: response.status, body: await response.json() };
     })()`);
 
-    expect(response).toEqual({ status: 200, body: { name: "Fern" } });
+    expect(response).toEqual({ status: 200, body: returned(fern()) });
     expect({ requests, sent }).toEqual({
       requests: 3,
-      sent: [{ id: 2n ** 63n - 1n, name: "Fern" }],
+      sent: [fern({ id: 2n ** 63n - 1n })],
     });
   },
 );

@@ -17,6 +17,7 @@ import type { NewPlant } from "../../src/plant/plant.ts";
 import { testApp } from "../support/app.ts";
 import { startBrokenGateway } from "../support/broken_gateway.ts";
 import { bearer, CLOSED_PORT } from "../support/client.ts";
+import { fern, ivy, jsonOf, returned } from "../support/plants.ts";
 import { emptyDirectory, ROOT, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { startStrangers, STRANGERS } from "../support/strangers.ts";
 
@@ -41,15 +42,11 @@ beforeEach(() => {
 });
 afterEach(() => mock.restore());
 
-function send(
-  url: string,
-  plant = { id: 1, name: "Fern" },
-  signal?: AbortSignal,
-): Promise<Response> {
+function send(url: string, plant = fern(), signal?: AbortSignal): Promise<Response> {
   return fetchWithRetries(`${url}/plants`, {
     method: "POST",
     headers: { ...bearer(), "content-type": "application/json" },
-    body: JSON.stringify(plant),
+    body: jsonOf(plant),
     ...(signal && { signal }),
   });
 }
@@ -94,7 +91,7 @@ test.each([
 test("fetchWithRetries() does not retry a plant that is refused with 409", async () => {
   using server = serveAfter(0);
   await send(server.url);
-  const response = await send(server.url, { id: 1, name: "Ivy" });
+  const response = await send(server.url, ivy());
   expect({ status: response.status, body: await response.json() }).toEqual({
     status: 409,
     body: { error: 4091, message: "`id` is taken by a different plant; choose another id" },
@@ -113,7 +110,7 @@ test("fetchWithRetries() sends again after half a response, a gateway's page, an
   const response = await send(gateway.url);
   expect({ status: response.status, body: await response.json() }).toEqual({
     status: 200,
-    body: { name: "Fern" },
+    body: returned(fern()),
   });
   expect({ requests: server.requests(), waits }).toEqual({
     requests: 2,
@@ -130,7 +127,7 @@ describe.each(STRANGERS.map((stranger, index) => ({ ...stranger, index })))(
       const response = await send(url);
       expect({ status: response.status, body: await response.json() }).toEqual({
         status: 200,
-        body: { name: "Fern" },
+        body: returned(fern()),
       });
       expect({ requests: strangers.requests(url), waits }).toEqual({ requests: 2, waits: [100] });
     });
@@ -190,7 +187,7 @@ describe("fetchWithRetries() hands Bun's own options on to each attempt:", () =>
   const init = {
     method: "POST",
     headers: { ...bearer(), "content-type": "application/json" },
-    body: JSON.stringify({ id: 1, name: "Fern" }),
+    body: jsonOf(fern()),
   };
 
   const listen = (options: object) => Bun.serve({ ...options, fetch: appAfter(1).fetch });

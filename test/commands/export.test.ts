@@ -11,13 +11,14 @@ import { parsePlant } from "../../src/plant/plant_json.ts";
 import { addPlants } from "../support/add_plants.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";
 import { databaseFixture, filesIn, HOSTILE_PLANTS } from "../support/database_fixture.ts";
+import { fern } from "../support/plants.ts";
 import { emptyDirectory, runToEnd, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
 import { exported, runCommand } from "../support/stream_io.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-const FERN: NewPlant = { id: 1n, name: "Fern" };
+const FERN: NewPlant = fern();
 
 function runExport(path: string, options: Partial<Io> = {}) {
   return runCommand(["export"], { DATABASE_URL: path }, options);
@@ -68,7 +69,7 @@ test("export --format csv quotes as RFC 4180 says, and tells an absent tag from 
   // Fields beside these are absent.
   const end = `${",".repeat(PLANT_FIELDS.length - 2)}\r\n`;
   using database = await databaseFixture([
-    { id: INT64_MIN, name: "Fern" },
+    fern({ id: INT64_MIN }),
     { id: -1n, name: "", tag: "" },
     { id: 1n, name: "a,b", tag: 'the "best"' },
     { id: 2n, name: "two\nlines", tag: "a\rb" },

@@ -11,6 +11,7 @@ import { databaseFixture, HOSTILE_PLANTS } from "../support/database_fixture.ts"
 import { executable } from "../support/executable.ts";
 import { makeLedger } from "../support/ledger.ts";
 import { startLoad } from "../support/load.ts";
+import { ivy } from "../support/plants.ts";
 import { peakMemory } from "../support/proc.ts";
 import {
   emptyDirectory,
@@ -107,7 +108,7 @@ const REFUSED: [string | Uint8Array, string][] = [
 ];
 
 test("import reports every line it refuses with its number and the reason, and adds the others", async () => {
-  using database = await databaseFixture([{ id: 2n, name: "Ivy", tag: "indoor" }]);
+  using database = await databaseFixture([ivy({ id: 2n, tag: "indoor" })]);
   const chunks = REFUSED.flatMap(([line], index) => [
     line,
     `\n{"id":${100 + index},"name":"Fern"}\n`,
@@ -123,7 +124,7 @@ test("import reports every line it refuses with its number and the reason, and a
 });
 
 test("import counts blank lines, and reports lines in their order over many batches", async () => {
-  using database = await databaseFixture([{ id: 1_500n, name: "Ivy" }]);
+  using database = await databaseFixture([ivy({ id: 1_500n })]);
   const lines = linesOf(3_500);
   lines[10] = "\n";
   for (const number of [20, 1_400, 1_600, 3_400]) lines[number - 1] = "{}\n";

@@ -20,6 +20,7 @@ import { post, TOKEN } from "../support/client.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";
 import { executable } from "../support/executable.ts";
 import { missing } from "../support/missing.ts";
+import { fern, ivy } from "../support/plants.ts";
 import {
   emptyDirectory,
   runToEnd,
@@ -42,12 +43,12 @@ async function world() {
 
   {
     using client = connect(at("saved.db"));
-    addPlants(client)([{ id: 1n, name: "Fern" }]);
+    addPlants(client)([fern()]);
     client.run("PRAGMA wal_checkpoint(TRUNCATE)");
   }
   {
     await using server = await startServer(options);
-    expect((await post(server.url, { id: 2, name: "Ivy" })).status).toBe(200);
+    expect((await post(server.url, ivy({ id: 2n }))).status).toBe(200);
   }
 
   return {

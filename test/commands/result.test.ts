@@ -7,6 +7,7 @@ import { TOKEN } from "../support/client.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";
 import { databaseFixture, filesIn } from "../support/database_fixture.ts";
 import { table } from "../support/guides.ts";
+import { fern } from "../support/plants.ts";
 import { runToEnd, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
 import { exported, runCommand } from "../support/stream_io.ts";
@@ -17,7 +18,7 @@ const LINES = '{"id":1,"name":"Fern"}\n{"id":9223372036854775807,"name":"Ivy"}\n
 
 /** A directory with `plants.db`, a sound backup of it, and two lines to import. */
 async function world() {
-  const database = await databaseFixture([{ id: 1n, name: "Fern" }]);
+  const database = await databaseFixture([fern()]);
   const { at, directory: cwd } = database;
   const call = (...args: string[]) => runToEnd({ cwd, args: [...args, "--json"] });
   await runToEnd({ cwd, args: ["backup", "saved.db"] });

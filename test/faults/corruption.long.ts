@@ -15,6 +15,7 @@ import { post } from "../support/client.ts";
 import { type Damage, damage, largeDatabase } from "../support/damage.ts";
 import { verdictOf } from "../support/load.ts";
 import { mutant } from "../support/mutant.ts";
+import { fern } from "../support/plants.ts";
 import {
   emptyDirectory,
   exitCodeOf,
@@ -74,7 +75,7 @@ async function serveUntilFound(store: Home, what: Damage): Promise<void> {
 async function postUntilGone(url: string): Promise<string[]> {
   const responses: string[] = [];
   for (let id = -1; ; id--) {
-    const response = await post(url, { id, name: "Fern" }).catch(() => undefined);
+    const response = await post(url, fern({ id })).catch(() => undefined);
     if (response === undefined) return responses;
     responses.push(
       verdictOf({
@@ -120,7 +121,7 @@ test.each([
     await using server = await startServer(store.options);
     await server.stderr.until(/"Integrity check passed".*"plants":60000,/);
 
-    expect((await post(server.url, { id: 1, name: "Fern" })).status).toBe(200);
+    expect((await post(server.url, fern())).status).toBe(200);
   },
 );
 
@@ -185,7 +186,7 @@ function damagedId({ database }: Home): number {
 test("a plant that meets damage before the check does also ends the service", async () => {
   using store = home();
   damage(store.database, "a zeroed page in the middle");
-  const plant = { id: damagedId(store), name: "Fern" };
+  const plant = fern({ id: damagedId(store) });
   using copy = mutant(LATE_CHECK);
   await using server = await startServer({ ...store.options, program: copy.program });
   const response = await post(server.url, plant);

@@ -13,6 +13,7 @@ import {
   verdictOf,
   type WireResponse,
 } from "../support/load.ts";
+import { moss } from "../support/plants.ts";
 import { exitCodeOf, startServer } from "../support/program.ts";
 import { type DiskServerOptions, makeDisk } from "../support/shim.ts";
 
@@ -119,7 +120,7 @@ export async function requireReady(
  */
 export async function sendHalf(url: string): Promise<Connection> {
   const connection = await connect(url);
-  connection.send(postBytes({ id: 2n, name: "Moss" }).slice(0, -5));
+  connection.send(postBytes(moss({ id: 2n })).slice(0, -5));
   expect(await get(url, "/livez")).toBe("200");
   return connection;
 }

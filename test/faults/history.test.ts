@@ -1,9 +1,10 @@
 import { expect, test } from "bun:test";
 
+import { fern, ivy } from "../support/plants.ts";
 import { type Operation, violations } from "./history.ts";
 
-const FERN = { id: 1n, name: "Fern" };
-const IVY = { id: 1n, name: "Ivy" };
+const FERN = fern();
+const IVY = ivy();
 
 /** One operation as a word, a plant, and when it began and ended. */
 function operation(

@@ -5,6 +5,7 @@ import { join } from "node:path";
 
 import { post, TOKEN } from "../support/client.ts";
 import { type Damage, damage, largeDatabase } from "../support/damage.ts";
+import { fern } from "../support/plants.ts";
 import {
   emptyDirectory,
   exitCodeOf,
@@ -37,7 +38,7 @@ async function killedServer({ options }: ReturnType<typeof home>): Promise<void>
 /** Behind all ids that are there. */
 async function storeSome(url: string): Promise<void> {
   for (let id = 10 ** 9; id < 10 ** 9 + 10; id++)
-    expect((await post(url, { id, name: "Fern" })).status).toBe(200);
+    expect((await post(url, fern({ id }))).status).toBe(200);
 }
 
 test.concurrent.each([
@@ -91,7 +92,7 @@ test.concurrent.skipIf(skipsShim())(
     let id = 1;
     let response = await post(server.url);
 
-    while (response.ok) response = await post(server.url, { id: ++id, name: "Fern" });
+    while (response.ok) response = await post(server.url, fern({ id: ++id }));
     expect(await readError(response)).toMatchObject({ error: 5032 });
     expect(await exitCodeOf(server.child)).toBe(1);
     expect(digests(disk.database)[0]).toBe(file as string);

@@ -11,8 +11,9 @@ import type { NewPlant } from "../../src/plant/plant.ts";
 import { citusCluster, skipsCitus } from "../support/citus.ts";
 import { TOKEN } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
-import { bodyOf, printedSeed, randomFrom } from "../support/load.ts";
+import { printedSeed, randomFrom } from "../support/load.ts";
 import { mutant } from "../support/mutant.ts";
+import { jsonOf } from "../support/plants.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
 import { emptyDirectory, LONG_TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
 import { scaled } from "../support/scale.ts";
@@ -145,7 +146,7 @@ async function imports({ url, program, recording }: World): Promise<void> {
   using directory = emptyDirectory();
   const plants = recording.history.slice(-20).map(({ id }): NewPlant => ({ id, name: "imported" }));
   const file = join(directory.path, "plants.ndjson");
-  writeFileSync(file, plants.map((plant) => `${bodyOf(plant)}\n`).join(""));
+  writeFileSync(file, plants.map((plant) => `${jsonOf(plant)}\n`).join(""));
 
   const invoked = performance.now();
   const { exitCode } = await runToEnd({ program, args: ["import", file, "--database", url] });

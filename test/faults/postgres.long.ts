@@ -3,6 +3,7 @@ import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { INTACT, makeLedger, printed } from "../support/ledger.ts";
 import { printedSeed, randomFrom, randomPlants } from "../support/load.ts";
+import { fern, moss } from "../support/plants.ts";
 import { skipsCluster, startCluster } from "../support/postgres.ts";
 import { openDatabase, withCluster } from "../support/postgres_database.ts";
 import { LONG_TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -10,8 +11,8 @@ import { judge, openService, startAdding } from "./postgres.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
-const FERN = { id: 1n, name: "Fern" };
-const MOSS = { id: 2n, name: "Moss" };
+const FERN = fern();
+const MOSS = moss({ id: 2n });
 
 const next = (experiment: string) =>
   randomPlants(randomFrom(printedSeed(experiment)), { ids: 5_000, longest: 500 });
@@ -51,8 +52,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     const socket = { open: () => void asked++, data() {} };
     using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket });
     await using database = await openDatabase(cluster(), { proxies: [silent, cluster()] });
-    const addFour = () =>
-      Promise.all([1n, 2n, 3n, 4n].map((id) => database.add([{ id, name: "Fern" }])));
+    const addFour = () => Promise.all([1n, 2n, 3n, 4n].map((id) => database.add([fern({ id })])));
     expect(await addFour()).toEqual([["added"], ["added"], ["added"], ["added"]]);
 
     // The first that connects may serve all, and one that cannot in time connects again for a
@@ -160,7 +160,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     for (const probe of probes)
       expect(probe).toMatchObject({ reason: { code: "storage_unavailable" } });
 
-    const adds = [1n, 2n, 3n, 4n].map((id) => database.add([{ id, name: "Fern" }], 10_000));
+    const adds = [1n, 2n, 3n, 4n].map((id) => database.add([fern({ id })], 10_000));
     expect(await Promise.all(adds)).toEqual([["added"], ["added"], ["added"], ["added"]]);
 
     await rival.unsafe("COMMIT");
@@ -209,12 +209,12 @@ test.skipIf(skipsCluster())(
     const unavailable = { code: "storage_unavailable" };
 
     await standby.kill();
-    const waiting = addWithin(2_000, { id: 0n, name: "Moss" });
+    const waiting = addWithin(2_000, moss({ id: 0n }));
     while ((await primary.run(WAITING_FOR_STANDBY)).length === 0) await Bun.sleep(5);
 
     for (let round = 1n; round < 4n; round++) {
       const ids = [0n, 1n, 2n, 3n].map((place) => 10n * round + place);
-      const tried = await Promise.all(ids.map((id) => addWithin(100, { id, name: "Moss" })));
+      const tried = await Promise.all(ids.map((id) => addWithin(100, moss({ id }))));
       expect(tried).toMatchObject([unavailable, unavailable, unavailable, unavailable]);
     }
 
@@ -251,10 +251,10 @@ test.skipIf(skipsCluster())(
     await primary.kill();
     await primary.restart();
     expect(await primary.run("SELECT name FROM plants WHERE id = 0")).toEqual([{ name: "Moss" }]);
-    expect(await addWithin(1_000, { id: 0n, name: "Moss" })).toMatchObject(unavailable);
+    expect(await addWithin(1_000, moss({ id: 0n }))).toMatchObject(unavailable);
 
     await standby.restart();
-    expect(await addWithin(LONG_TEST_TIMEOUT_MS, { id: 0n, name: "Moss" })).toEqual(["present"]);
+    expect(await addWithin(LONG_TEST_TIMEOUT_MS, moss({ id: 0n }))).toEqual(["present"]);
 
     const load = startAdding(service, ledger, next("failover"));
     await load.more(200);

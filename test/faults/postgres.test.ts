@@ -1,13 +1,14 @@
 import { describe, expect, test } from "bun:test";
 
+import { fern, moss } from "../support/plants.ts";
 import { skipsCluster } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_database.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
 import { startProxy } from "../support/tcp_proxy.ts";
 import { openService, through } from "./postgres.ts";
 
-const FERN = { id: 1n, name: "Fern" };
-const MOSS = { id: 2n, name: "Moss" };
+const FERN = fern();
+const MOSS = moss({ id: 2n });
 
 describe.skipIf(skipsCluster())("batches on PostgreSQL", () => {
   const cluster = withCluster({ settings: { deadlock_timeout: "100ms" } });
@@ -36,7 +37,7 @@ describe.skipIf(skipsCluster())("batches on PostgreSQL", () => {
     const { url, run } = await cluster().newDatabase();
     await using one = await openService(url);
     await using other = await openService(url);
-    const plants = Array.from({ length: 600 }, (_, index) => ({ id: BigInt(index), name: "Fern" }));
+    const plants = Array.from({ length: 600 }, (_, index) => fern({ id: BigInt(index) }));
 
     for (let round = 0; round < 5; round++) {
       await run("TRUNCATE plants");

@@ -6,7 +6,6 @@ import { HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { executable } from "../support/executable.ts";
 import { INTACT, makeLedger, printed, type Verdict } from "../support/ledger.ts";
 import {
-  bodyOf,
   limited,
   newPlants,
   printedSeed,
@@ -15,6 +14,7 @@ import {
   startLoad,
 } from "../support/load.ts";
 import { mutant } from "../support/mutant.ts";
+import { jsonOf } from "../support/plants.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_database.ts";
 import { peakMemory } from "../support/proc.ts";
@@ -267,10 +267,10 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
     const target = `file:${pathOf("target.db")}`;
     const writer = Bun.file(file).writer();
 
-    for (const plant of HOSTILE_PLANTS) await writer.write(`${bodyOf(plant)}\n`);
+    for (const plant of HOSTILE_PLANTS) await writer.write(`${jsonOf(plant)}\n`);
     for (let index = 0n; index < 1_000_000n; index++) {
       await writer.write(
-        `${bodyOf({ id: 1_000n + index * 7n, name: `plant ${index}`, tag: "indoor" })}\n`,
+        `${jsonOf({ id: 1_000n + index * 7n, name: `plant ${index}`, tag: "indoor" })}\n`,
       );
     }
 

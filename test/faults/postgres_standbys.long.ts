@@ -1,6 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 
 import { INTACT, makeLedger, printed } from "../support/ledger.ts";
+import { fern } from "../support/plants.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
 import { LONG_TEST_TIMEOUT_MS } from "../support/program.ts";
 import { range } from "../support/scale.ts";
@@ -9,7 +10,7 @@ import { judge, openService } from "./postgres.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
-const FERN = { id: 0n, name: "Fern" };
+const FERN = fern({ id: 0n });
 const PLANTS = range(1, 20).map((id) => ({ id: BigInt(id), name: "first" }));
 
 /** The standby with the most WAL, as the guide says, or the one that lags. */

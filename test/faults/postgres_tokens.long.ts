@@ -2,7 +2,8 @@ import { beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 
 import { post, TOKEN, untilTokenIs } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
-import { bodyOf, newPlants, postBytes, verdictOf } from "../support/load.ts";
+import { newPlants, postBytes, verdictOf } from "../support/load.ts";
+import { jsonOf } from "../support/plants.ts";
 import { skipsCluster } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_database.ts";
 import { LONG_TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
@@ -46,7 +47,7 @@ describe.skipIf(skipsCluster())("a server on PostgreSQL", () => {
       await rival.unsafe(`BEGIN; ${lock}`).simple();
 
       // That it was used is to be recorded, and waits.
-      expect((await post(server.url, bodyOf(next()), { token })).status).toBe(200);
+      expect((await post(server.url, jsonOf(next()), { token })).status).toBe(200);
 
       while ((await database.run(WAITS_FOR_LOCK)).length === 0) await Bun.sleep(5);
       const probedAt = await lastProbe();
@@ -121,7 +122,7 @@ describe.skipIf(skipsCluster())("a server on PostgreSQL", () => {
       const token = (await database.plantStore("token", "create", "greenhouse")).stdout.trim();
       await using server = await startServer({ env: { DATABASE_URL: database.url } });
       const next = newPlants("a hanging connection");
-      expect((await post(server.url, bodyOf(next()), { token })).status).toBe(200);
+      expect((await post(server.url, jsonOf(next()), { token })).status).toBe(200);
 
       const pid = await stopReading(database);
       try {

@@ -5,6 +5,7 @@ import { monitorEventLoopDelay } from "node:perf_hooks";
 import { INTACT, makeLedger, printed, type Verdict, worse } from "../support/ledger.ts";
 import { printedSeed, randomFrom, randomPlants, startLoad } from "../support/load.ts";
 import { mutant } from "../support/mutant.ts";
+import { fern } from "../support/plants.ts";
 import { FROM_SOURCE, LONG_TEST_TIMEOUT_MS, start, startServer } from "../support/program.ts";
 import { makeDisk } from "../support/shim.ts";
 import { send, sendHalf, startOnDisk, stop } from "./health.ts";
@@ -13,7 +14,7 @@ import { onFreePort } from "./settle.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
-const fern = { id: 1n, name: "Fern" };
+const FERN = fern();
 
 test("SIGTERM under 64-way load leaves no request without a response", async () => {
   expect(await drains(60)).toEqual(INTACT);
@@ -25,7 +26,7 @@ test.concurrent.each(["SIGTERM", "SIGINT", "SIGQUIT"] as const)(
     // A fifth is for closing the file: where that takes longer, on a busy machine, the WAL stays.
     await using server = await startOnDisk({ env: { SHUTDOWN_TIMEOUT_MS: "5000" } });
     const { disk, ledger } = server;
-    expect((await send(server.url, ledger, fern)).status).toBe(200);
+    expect((await send(server.url, ledger, FERN)).status).toBe(200);
 
     await sendHalf(server.url);
     // Bun would wait half a minute for the rest of the body.
@@ -56,7 +57,7 @@ test.concurrent.each([
 
     await using server = await startServer(disk.server());
     const ledger = makeLedger();
-    expect((await send(server.url, ledger, fern)).status).toBe(200);
+    expect((await send(server.url, ledger, FERN)).status).toBe(200);
     expect(ledger.judge(disk.database)).toEqual(INTACT);
   },
 );

@@ -2,13 +2,14 @@ import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 
 import { connect, postBytes } from "../support/load.ts";
+import { fern, moss } from "../support/plants.ts";
 import { exitCodeOf, skipsProc, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { underNohup } from "../support/shell.ts";
 import { get, send, sendHalf, startOnDisk, stop } from "./health.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-const fern = { id: 1n, name: "Fern" };
+const FERN = fern();
 
 test.concurrent(
   "a response that comes after the server stopped listening asks to close its connection",
@@ -17,10 +18,10 @@ test.concurrent(
     const { disk, ledger } = server;
     using other = new Database(disk.database);
     other.run("BEGIN IMMEDIATE");
-    ledger.attempt(fern);
+    ledger.attempt(FERN);
 
     const connection = await connect(server.url);
-    connection.send(postBytes(fern));
+    connection.send(postBytes(FERN));
     expect(await get(server.url, "/livez")).toBe("200");
 
     server.child.kill("SIGTERM");
@@ -36,7 +37,7 @@ test.concurrent(
     const response = await connection.response();
     expect([response?.status, response?.headers.get("connection")]).toEqual([200, "close"]);
 
-    ledger.acknowledge(fern);
+    ledger.acknowledge(FERN);
     expect(await exitCodeOf(server.child)).toBe(0);
 
     server.requireIntact();
@@ -52,7 +53,7 @@ test.concurrent.each([
   if (isUnderNohup && skipsProc()) return;
   await using server = await startOnDisk({ program: isUnderNohup ? underNohup() : undefined });
 
-  for (const plant of [fern, { id: 2n, name: "Moss" }]) {
+  for (const plant of [FERN, moss({ id: 2n })]) {
     server.child.kill(signal);
     expect((await send(server.url, server.ledger, plant)).status).toBe(200);
   }

@@ -7,7 +7,6 @@ import { TOKEN } from "../support/client.ts";
 import { AUDIENCE, ISSUER, jwksServer, signed, signingKey } from "../support/jwks.ts";
 import { INTACT, type Ledger, printed } from "../support/ledger.ts";
 import {
-  bodyOf,
   connect,
   type Connection,
   getBytes,
@@ -22,6 +21,7 @@ import {
   wireBytes,
   type WireResponse,
 } from "../support/load.ts";
+import { jsonOf } from "../support/plants.ts";
 import { memoryOf } from "../support/proc.ts";
 import { skipsProc } from "../support/program.ts";
 import { startOnDisk, stop } from "./health.ts";
@@ -213,7 +213,7 @@ function oddClients(
     ["deep nesting", 1, 20, /^400\/4001$/, () => post("[".repeat(30_000))],
     ["a huge body", 1, 50, /^413\/4131$/, () => post("x".repeat(1_000_000))],
     ["a huge chunked body", 1, 50, /^413\/4131$/, () => ask(chunked("x".repeat(500_000), 50_000))],
-    ["one-byte chunks", 2, 20, STORED, () => store((plant) => ask(chunked(bodyOf(plant), 1)))],
+    ["one-byte chunks", 2, 20, STORED, () => store((plant) => ask(chunked(jsonOf(plant), 1)))],
     ["a slow body", 16, 0, STORED, () => store(storeSlowly)],
     ["a reset in a body", 4, 20, /^none$/, () => resetInBody(url)],
     ["never reading", 2, 500, /^none$/, async () => resetAfter(2_000, await neverReading(url))],

@@ -7,6 +7,7 @@ import { makeTokens } from "../bench/prefilled.ts";
 import { post, untilTokenIs } from "../support/client.ts";
 import { INTACT, makeLedger } from "../support/ledger.ts";
 import { limited, newPlants, startLoad } from "../support/load.ts";
+import { fern, moss } from "../support/plants.ts";
 import { exitCodeOf, LONG_TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
 import { makeDisk } from "../support/shim.ts";
 import { get, requireReady, requireUnavailable, send, startOnDisk, stop } from "./health.ts";
@@ -14,7 +15,7 @@ import { fill, onFreePort, skipsTmpfs, smallDisk } from "./settle.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
-const fern = { id: 1n, name: "Fern" };
+const FERN = fern();
 
 test.skipIf(skipsTmpfs())(
   "a full disk is reported as full, and plants are stored again once there is space",
@@ -55,12 +56,12 @@ test("a plant that waits for a lock past its deadline gets 503, and the next one
   using other = new Database(disk.database);
   other.run("BEGIN IMMEDIATE");
 
-  expect(await requireUnavailable(server.url, ledger, fern)).toMatch(
+  expect(await requireUnavailable(server.url, ledger, FERN)).toMatch(
     /locked by another process|in time/,
   );
 
   other.run("ROLLBACK");
-  await requireReady(server.url, ledger, () => fern);
+  await requireReady(server.url, ledger, () => FERN);
 
   server.requireIntact();
 });
@@ -122,9 +123,9 @@ function replace(file: string): void {
 
 test("plants.db that is unlinked while the server runs is noticed: it acknowledges no further plant, and goes on, because a restart would create an empty database", async () => {
   await using server = await startOnDisk();
-  expect((await send(server.url, server.ledger, fern)).status).toBe(200);
+  expect((await send(server.url, server.ledger, FERN)).status).toBe(200);
   rmSync(server.disk.database);
-  expect(await requireUnavailable(server.url, server.ledger, { id: 2n, name: "Moss" })).toContain(
+  expect(await requireUnavailable(server.url, server.ledger, moss({ id: 2n }))).toContain(
     "storage is gone",
   );
 });
@@ -136,9 +137,9 @@ test.each([
   "%s that is replaced while the server runs ends it: no further plant is acknowledged",
   async (_, change) => {
     await using server = await startOnDisk();
-    expect((await send(server.url, server.ledger, fern)).status).toBe(200);
+    expect((await send(server.url, server.ledger, FERN)).status).toBe(200);
     change(server.disk.database);
-    const response = await send(server.url, server.ledger, { id: 2n, name: "Moss" });
+    const response = await send(server.url, server.ledger, moss({ id: 2n }));
     expect(response).toMatchObject({
       status: 503,
       body: expect.stringContaining("storage is gone"),
@@ -173,7 +174,7 @@ test.each([
   change(disk.database);
 
   await using server = await startServer(disk.server());
-  await requireReady(server.url, ledger, () => fern);
+  await requireReady(server.url, ledger, () => FERN);
 
   const verdict = ledger.judge(disk.database);
   expect({ ...verdict, lost: 0 }).toEqual(INTACT);
@@ -187,7 +188,7 @@ test.skipIf(skipsTmpfs())(
     using _ = smallDisk(disk.path, "size=1m");
     {
       await using server = await startServer(disk.server());
-      expect((await send(server.url, makeLedger(), fern)).status).toBe(200);
+      expect((await send(server.url, makeLedger(), FERN)).status).toBe(200);
       expect(await stop(server)).toBe(0);
     }
 

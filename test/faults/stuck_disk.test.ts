@@ -6,6 +6,7 @@ import { walBytes } from "../../src/database/sqlite/files.ts";
 import { bearer, post, TOKEN, untilTokenIs } from "../support/client.ts";
 import { makeLedger } from "../support/ledger.ts";
 import { getBytes, limited, newPlants, postBytes, verdictOf } from "../support/load.ts";
+import { fern, ivy, moss } from "../support/plants.ts";
 import {
   exitCodeOf,
   freePort,
@@ -85,11 +86,11 @@ test.concurrent.skipIf(skipsShim())(
     for (const token of [greenhouse, scraper]) await untilMetricsAre(200, url, token);
 
     disk.raise("hang");
-    const waiting = send(url, ledger, { id: 1n, name: "Fern" });
+    const waiting = send(url, ledger, fern());
     await disk.hit();
     await untilMetricsAre(503, url, greenhouse);
 
-    const refused = await post(url, { id: 2, name: "Moss" }, { token: greenhouse });
+    const refused = await post(url, moss({ id: 2n }), { token: greenhouse });
     expect(await readError(refused)).toMatchObject({ status: 503, error: 5031 });
     expect((await metrics(url, scraper)).status).toBe(200);
     expect((await metrics(url, "unknown-token-0123456789")).status).toBe(401);
@@ -129,7 +130,7 @@ test.concurrent.skipIf(skipsShim())(
     expect(await get(url, "/livez")).toBe("200");
 
     disk.clear("hang");
-    await requireReady(url, ledger, () => ({ id: 1n, name: "Fern" }));
+    await requireReady(url, ledger, () => fern());
 
     stuck.requireIntact();
 
@@ -177,7 +178,7 @@ test.concurrent.skipIf(skipsShim())(
   "an fsync that fails while the database is closed is exit code 1 and a line of the log",
   async () => {
     await using server = await startOnDisk({ shim: true });
-    expect((await send(server.url, server.ledger, { id: 1n, name: "Fern" })).status).toBe(200);
+    expect((await send(server.url, server.ledger, fern())).status).toBe(200);
     server.disk.raise("fail-sync");
     expect(await stop(server)).toBe(1);
     expect((await server.stderr.end).trimEnd().split("\n").at(-2)).toContain(FAILED);
@@ -239,7 +240,7 @@ test.concurrent.skipIf(skipsShim())(
       [2n, "SIGKILL"],
     ] as const) {
       await using before = await startServer(disk.server());
-      expect((await send(before.url, ledger, { id, name: "Fern" })).status).toBe(200);
+      expect((await send(before.url, ledger, fern({ id }))).status).toBe(200);
       await stop(before, signal);
       if (signal === "SIGTERM") copyFileSync(database, `${database}.backup`);
     }
@@ -270,10 +271,10 @@ test.concurrent.skipIf(skipsFreeze())(
     while ((await post(url).catch(() => undefined)) === undefined) await Bun.sleep(20);
 
     disk.freeze();
-    const refused = await post(url, { id: 2, name: "Moss" });
+    const refused = await post(url, moss({ id: 2n }));
     // By now lines wait for the disk.
     const livez = await fetch(`${url}/livez`);
-    const next = await post(url, { id: 3, name: "Ivy" });
+    const next = await post(url, ivy({ id: 3n }));
     disk.thaw();
 
     expect([refused.status, livez.status, next.status]).toEqual([503, 200, 503]);

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "
 
 import { post, TOKEN } from "../support/client.ts";
 import { mutant } from "../support/mutant.ts";
+import { fern } from "../support/plants.ts";
 import { skipsCluster } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_database.ts";
 import { emptyDirectory, LONG_TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
@@ -40,7 +41,7 @@ async function upgrade(database: string, migrate: boolean) {
 
   /** How many new plants a server acknowledges. */
   async function acknowledged(url: string): Promise<number> {
-    const plants = Array.from({ length: PLANTS }, () => ({ id: ++id, name: "Fern" }));
+    const plants = Array.from({ length: PLANTS }, () => fern({ id: ++id }));
     const responses = await Promise.all(plants.map((plant) => post(url, plant)));
     return responses.filter(({ ok }) => ok).length;
   }

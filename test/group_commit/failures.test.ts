@@ -10,10 +10,11 @@ import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import { readiness } from "../../src/http/health.ts";
 import { postPlant, testApp } from "../support/app.ts";
 import { type Fault, faultyStore } from "../support/faulty_store.ts";
+import { fern, ivy, moss, returned } from "../support/plants.ts";
 import { readError, readPlant } from "../support/responses.ts";
 
-const FERN = { id: 1, name: "Fern" };
-const OTHER = { id: 1, name: "Ivy" };
+const FERN = fern();
+const OTHER = ivy();
 
 const REFUSED = "storage is unavailable; send the plant again later";
 const LATE = "storage did not finish in time; the plant may or may not be stored, send it again";
@@ -48,14 +49,14 @@ test.each(FAILURES)(
     expect(refusal).toEqual({ status: 503, error: 5032, message });
     expect(await readError(await isReady())).toMatchObject({ status: 503, error: 5032 });
     const before = await Array.fromAsync(database.pages());
-    expect(before.flat()).toEqual(stored ? [{ id: 1n, name: "Fern" }] : []);
+    expect(before.flat()).toEqual(stored ? [fern()] : []);
 
     store.mend();
     const retry = await readPlant(await app.fetch(postPlant(FERN)));
-    expect(retry).toEqual({ status: 200, body: { name: "Fern" } });
+    expect(retry).toEqual({ status: 200, body: returned(fern()) });
     expect(await readError(await app.fetch(postPlant(OTHER)))).toMatchObject({ error: 4091 });
     const after = await Array.fromAsync(database.pages());
-    expect(after.flat()).toEqual([{ id: 1n, name: "Fern" }]);
+    expect(after.flat()).toEqual([fern()]);
   },
 );
 
@@ -65,7 +66,7 @@ test("a plant beyond a full queue returns 503 at once, and is not stored", async
   const app = testApp({ plants: groupCommit(store, { timeoutMs: 20, queueLimit: 1 }) });
 
   const first = app.fetch(postPlant(FERN));
-  const second = await readError(await app.fetch(postPlant({ id: 2, name: "Moss" })));
+  const second = await readError(await app.fetch(postPlant(moss({ id: 2n }))));
 
   expect(second).toMatchObject({ status: 503, error: 5031 });
   await first;

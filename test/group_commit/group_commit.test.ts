@@ -5,6 +5,7 @@ import { memoryStore } from "../../src/database/memory.ts";
 import type { PlantStoreError } from "../../src/errors.ts";
 import { groupCommit, type GroupCommitOptions } from "../../src/group_commit/group_commit.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
+import { fern, moss } from "../support/plants.ts";
 import { promisesSettled } from "../support/promises_settled.ts";
 
 beforeEach(() => void jest.useFakeTimers());
@@ -355,8 +356,8 @@ test("without setImmediate a lone plant waits for a timer", async () => {
   expect(await outcome).toBe("added");
 });
 
-const FERN: NewPlant = { id: 1n, name: "Fern" };
-const MOSS: NewPlant = { id: 2n, name: "Moss" };
+const FERN: NewPlant = fern();
+const MOSS: NewPlant = moss({ id: 2n });
 
 /**
  * What a test does, in words separated by "; ":

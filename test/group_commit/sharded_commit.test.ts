@@ -3,6 +3,7 @@ import { expect, test } from "bun:test";
 import type { PlantStore } from "../../src/database/database.ts";
 import { memoryStore } from "../../src/database/memory.ts";
 import { groupCommit, shardedCommit } from "../../src/group_commit/group_commit.ts";
+import { fern, ivy } from "../support/plants.ts";
 
 /** A store that counts its batches. */
 function countedStore() {
@@ -31,16 +32,16 @@ test("each store gets its own plants, in batches of its own", async () => {
   const commits = commitsOver(even.store, odd.store, {});
   const ids = [1n, 2n, 3n, 4n, 6n];
 
-  await Promise.all(ids.map((id) => commits.add({ id, name: "Fern" })));
+  await Promise.all(ids.map((id) => commits.add(fern({ id }))));
 
   expect([even.sizes, odd.sizes]).toEqual([[3], [2]]);
 });
 
 test("a store that hangs holds up its own plants only", async () => {
   const commits = commitsOver(HANGING, memoryStore(), { timeoutMs: 50 });
-  const held = commits.add({ id: 2n, name: "Fern" });
+  const held = commits.add(fern({ id: 2n }));
 
-  expect(await commits.add({ id: 1n, name: "Fern" })).toBe("added");
+  expect(await commits.add(fern())).toBe("added");
   await expect(held).rejects.toMatchObject({ code: "storage_unavailable" });
 });
 
@@ -48,22 +49,22 @@ test("a plant goes to the store that keeps it now", async () => {
   const [old, next] = [countedStore(), countedStore()];
   let store = old.store;
   const commits = shardedCommit(() => store, groupCommit);
-  await commits.add({ id: 1n, name: "Fern" });
+  await commits.add(fern());
 
   store = next.store;
-  await commits.add({ id: 2n, name: "Fern" });
+  await commits.add(fern({ id: 2n }));
 
   expect([old.sizes, next.sizes]).toEqual([[1], [1]]);
 });
 
 test("drain() waits for the plants of every store, and refuses what comes later, even for a new store", async () => {
   const commits = shardedCommit(({ id }) => (id === 1n ? HANGING : memoryStore()), groupCommit);
-  const held = commits.add({ id: 1n, name: "Fern" });
+  const held = commits.add(fern());
 
   expect(commits.size()).toBe(1);
   const draining = commits.drain(20);
   for (const id of [1n, 2n])
-    await expect(commits.add({ id, name: "Ivy" })).rejects.toMatchObject({ code: "shutting_down" });
+    await expect(commits.add(ivy({ id }))).rejects.toMatchObject({ code: "shutting_down" });
 
   await expect(held).rejects.toMatchObject({ code: "storage_unavailable" });
   await draining;

@@ -10,9 +10,10 @@ import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import { type AppOptions, createApp } from "../../src/http/app.ts";
 import type { Observer } from "../../src/http/observer.ts";
 import { postPlant, testApp, TOKEN } from "../support/app.ts";
+import { fern } from "../support/plants.ts";
 import { readError } from "../support/responses.ts";
 
-const FERN = { id: 1, name: "Fern", tag: "indoor" };
+const FERN = fern({ tag: "indoor" });
 
 test("createApp() prints internal errors by default, with the request's id and the cause, and nothing else", async () => {
   using print = spyOn(console, "error").mockImplementation(() => {});

@@ -4,9 +4,10 @@ import { accepted, refused, type Verdict } from "../../src/auth/authenticate.ts"
 import type { PlantStoreError } from "../../src/errors.ts";
 import { postPlant, testApp, TOKEN } from "../support/app.ts";
 import { MALFORMED_CREDENTIALS } from "../support/cases.ts";
+import { fern } from "../support/plants.ts";
 import { readError } from "../support/responses.ts";
 
-const FERN = { id: 1, name: "Fern" };
+const FERN = fern();
 
 test("authenticate() is asked for exactly the token, with every character that one can have", async () => {
   const token = "AZaz09-._~+/==";
@@ -56,7 +57,7 @@ test("each of many concurrent requests waits for the verdict on its own token", 
     verdicts[Number(token.at(-1))] ?? refused("unknown");
   const app = testApp({ authenticate });
   const requests = Array.from({ length: 100 }, (_, i) =>
-    app.fetch(postPlant({ id: i, name: "Fern" }, { authorization: `Bearer token${i % 4}` })),
+    app.fetch(postPlant(fern({ id: i }), { authorization: `Bearer token${i % 4}` })),
   );
   const statuses = (await Promise.all(requests)).map(({ status }) => status);
 

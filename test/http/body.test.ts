@@ -2,6 +2,7 @@ import { expect, test } from "bun:test";
 
 import type { Observer } from "../../src/http/observer.ts";
 import { postPlant, testApp } from "../support/app.ts";
+import { ivy } from "../support/plants.ts";
 import { readError, readPlant } from "../support/responses.ts";
 import { streamOf } from "../support/stream.ts";
 
@@ -109,7 +110,7 @@ test("a body that breaks off is 400, and stores nothing", async () => {
     });
   }
 
-  const other = await app.fetch(postPlant({ id: 1, name: "Ivy" }));
+  const other = await app.fetch(postPlant(ivy()));
   expect(await readPlant(other)).toMatchObject({ status: 200 });
 });
 

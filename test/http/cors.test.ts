@@ -1,6 +1,7 @@
 import { expect, test } from "bun:test";
 
 import { postPlant, testApp } from "../support/app.ts";
+import { fern } from "../support/plants.ts";
 import { readError } from "../support/responses.ts";
 
 const ORIGIN = "https://app.example.org";
@@ -93,9 +94,7 @@ test.each([
   [415, { "content-type": "text/plain" }],
   [401, { authorization: null }],
 ])("a page of a known origin may read a response of %d", async (status, headers) => {
-  const response = await app().fetch(
-    postPlant({ id: 1, name: "Fern" }, { origin: ORIGIN, ...headers }),
-  );
+  const response = await app().fetch(postPlant(fern(), { origin: ORIGIN, ...headers }));
   expect(response.status).toBe(status);
   expect(Object.fromEntries(response.headers)).toMatchObject({
     "access-control-allow-origin": ORIGIN,
@@ -107,7 +106,7 @@ test.each([
 
 test("responses to no origin or an unknown one are as without CORS, except for Vary", async () => {
   for (const origin of [null, "https://evil.example.org"]) {
-    const { status, headers } = await app().fetch(postPlant({ id: 1, name: "Fern" }, { origin }));
+    const { status, headers } = await app().fetch(postPlant(fern(), { origin }));
     const cors = [...headers.keys()].filter((name) => name.startsWith("access-control-"));
     expect({ status, cors, vary: headers.get("vary") }).toEqual({
       status: 200,

@@ -4,6 +4,7 @@ import type { PlantStoreError } from "../../src/errors.ts";
 import type { AppOptions } from "../../src/http/app.ts";
 import type { CompletedRequest, ObservedRequest } from "../../src/http/observer.ts";
 import { postPlant, testApp, TOKEN } from "../support/app.ts";
+import { fern } from "../support/plants.ts";
 
 /** An app, and what its observer was told. */
 function watchedApp(options: Partial<AppOptions> = {}) {
@@ -26,7 +27,7 @@ test.each([
   "Root=1-67891233-abcdef",
 ])("a sane X-Request-Id is kept: %s", async (id) => {
   const { app, responses } = watchedApp();
-  const response = await app.fetch(postPlant({ id: 1, name: "Fern" }, { "x-request-id": id }));
+  const response = await app.fetch(postPlant(fern(), { "x-request-id": id }));
   expect(response.headers.get("x-request-id")).toBe(id);
   expect(responses.map(({ requestId }) => requestId)).toEqual([id]);
 });
@@ -35,14 +36,14 @@ test.each(["", "two words", '"quoted"', "x".repeat(129), "a\tb", "é", "<script>
   "any other X-Request-Id is replaced: %p",
   async (id) => {
     const { app } = watchedApp();
-    const response = await app.fetch(postPlant({ id: 1, name: "Fern" }, { "x-request-id": id }));
+    const response = await app.fetch(postPlant(fern(), { "x-request-id": id }));
     expect(response.headers.get("x-request-id")).toMatch(/^[0-9a-f-]{36}$/);
   },
 );
 
 test("the observer is told method, path and status of every response, and no path that a client made up", async () => {
   const { app, responses } = watchedApp();
-  await app.fetch(postPlant({ id: 1, name: "Fern" }));
+  await app.fetch(postPlant(fern()));
   await app.fetch(new Request("http://localhost/plants?access_token=secret"));
   await app.fetch(new Request("http://localhost/secret"));
   await app.fetch(new Request("http://a/livez"));
@@ -63,9 +64,9 @@ test("the observer is told method, path and status of every response, and no pat
 test("the observer is told whose token a request came with, if it was accepted, even for too little", async () => {
   const { app, responses } = watchedApp();
   const secret = "unknown-token-0123";
-  await app.fetch(postPlant({ id: 1, name: "Fern" }));
+  await app.fetch(postPlant(fern()));
   await app.fetch(postPlant("{"));
-  await app.fetch(postPlant({ id: 1, name: "Fern" }, { authorization: `Bearer ${secret}` }));
+  await app.fetch(postPlant(fern(), { authorization: `Bearer ${secret}` }));
   await app.fetch(new Request("http://localhost/livez"));
   const { app: other, responses: refused } = watchedApp({
     authenticate: () => ({
@@ -75,7 +76,7 @@ test("the observer is told whose token a request came with, if it was accepted, 
       issuer: "https://id.example.org/",
     }),
   });
-  await other.fetch(postPlant({ id: 1, name: "Fern" }));
+  await other.fetch(postPlant(fern()));
 
   const callers = [...responses, ...refused].map(({ status, caller }) => [
     status,
@@ -104,7 +105,7 @@ test("the observer is told of a bad Host, and why credentials were refused, but 
   const requestIds: (string | null)[] = [];
 
   for (const headers of bad) {
-    const response = await app.fetch(postPlant({ id: 1, name: "Fern" }, headers));
+    const response = await app.fetch(postPlant(fern(), headers));
     requestIds.push(response.headers.get("x-request-id"));
   }
 

@@ -19,6 +19,7 @@ import {
   type WireResponse,
 } from "../support/load.ts";
 import { MODULE_RUNTIMES, type ModuleRuntime, skipsRuntimes } from "../support/module_runtimes.ts";
+import { fern, ivy } from "../support/plants.ts";
 import { skipsCluster, startCluster } from "../support/postgres.ts";
 import { memoryOf } from "../support/proc.ts";
 import {
@@ -320,13 +321,13 @@ function oneConnection({ runtime, server }: Subject): void {
   test("a connection carries many requests, even after refusals of bodies that are not read", async () => {
     const connection = await connect(server().url);
     for (const [bytes, verdict] of [
-      [postBytes({ id: 500n, name: "Fern" }), "200"],
+      [postBytes(fern({ id: 500n })), "200"],
       [postBytes({ id: 500n, name: "x".repeat(60_000) }, "wrong-token-0123456789"), "401/4012"],
       [postBytes("{not json"), "400/4001"],
-      [postBytes({ id: 500n, name: "Ivy" }), "409/4091"],
+      [postBytes(ivy({ id: 500n })), "409/4091"],
       [postBytes("{}").replace("/plants", "/nowhere"), "404/4041"],
       [postBytes("{}").replace("POST", "PUT"), "405/4051"],
-      [postBytes({ id: 500n, name: "Fern" }), "200"],
+      [postBytes(fern({ id: 500n })), "200"],
       [getBytes("/livez"), "200"],
     ] as const) {
       const response = await connection.request(bytes);
@@ -581,7 +582,7 @@ function aborts({ server }: Subject): void {
       );
       const connections = await Promise.all(ids.map(() => connect(url)));
       connections.forEach((connection, index) => {
-        const whole = postBytes({ id: ids[index] ?? 0n, name: "Fern" });
+        const whole = postBytes(fern({ id: ids[index] ?? 0n }));
         const chunked = whole.replace(
           /Content-Length: \d+\r\n\r\n(.*)$/,
           `${CHUNKED}\r\n\r\n1f\r\n$1`,
@@ -598,7 +599,7 @@ function aborts({ server }: Subject): void {
       for (const connection of connections) connection.close(how);
       // Were a plant stored, another one under its id would be refused.
       for (const id of ids)
-        expect(await other.request(postBytes({ id, name: "Ivy" }))).toMatchObject({ status: 200 });
+        expect(await other.request(postBytes(ivy({ id })))).toMatchObject({ status: 200 });
 
       other.close();
     },
@@ -662,7 +663,7 @@ function drains({ runtime, start }: Subject): void {
 
     const held = inFlight.request(postBytes({ id: 620n, name: "held" }));
     await stderr.until(/holds 620\n/);
-    const late = postBytes({ id: 621n, name: "Fern" });
+    const late = postBytes(fern({ id: 621n }));
     halfSent.send(late.slice(0, -5));
     child.kill("SIGUSR2");
     await stderr.until(/drains\n/);

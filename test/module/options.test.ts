@@ -12,6 +12,7 @@ import {
   readiness,
   tokenCache,
 } from "../../src/mod.ts";
+import { fern } from "../support/plants.ts";
 
 // A program in JavaScript, or one that reads a variable which is not set, gives what the types
 // forbid.
@@ -65,7 +66,7 @@ test.each([NaN, undefined as never, "soon" as never])(
     const plants = groupCommit(memoryStore());
     const message = `Cannot use \`timeoutMs\` ${timeoutMs}: expected a number`;
     await expect(plants.drain(timeoutMs)).rejects.toThrow(new TypeError(message));
-    expect(await plants.add({ id: 1n, name: "Fern" })).toBe("added");
+    expect(await plants.add(fern())).toBe("added");
   },
 );
 
@@ -74,7 +75,7 @@ test.each([Infinity, 2 ** 31, Number.MAX_SAFE_INTEGER])(
   async (timeoutMs) => {
     const held = Promise.withResolvers<AddOutcome[]>();
     const plants = groupCommit({ ...memoryStore(), add: () => held.promise });
-    const outcome = plants.add({ id: 1n, name: "Fern" });
+    const outcome = plants.add(fern());
     using setTimeout = spyOn(globalThis, "setTimeout");
     const drained = plants.drain(timeoutMs);
 

@@ -19,6 +19,7 @@ import {
   type ModuleRuntime,
   skipsRuntimes,
 } from "../support/module_runtimes.ts";
+import { fern, ivy, jsonOf, moss, returned } from "../support/plants.ts";
 import {
   emptyDirectory,
   ROOT,
@@ -158,7 +159,7 @@ test("bunx plant-store runs from the packed tarball, and finds there all that it
 
   expect({ status: response.status, body: await response.json() }).toEqual({
     status: 200,
-    body: { name: "Fern" },
+    body: returned(fern()),
   });
 
   await server.stderr.until(/"Integrity check passed"/);
@@ -248,7 +249,7 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
       const response = await post(server.url, undefined, { token: "a-token-of-the-greenhouse" });
       expect({ status: response.status, body: await response.json() }).toEqual({
         status: 200,
-        body: { name: "Fern" },
+        body: returned(fern()),
       });
     });
 
@@ -348,8 +349,8 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
         using directory = emptyDirectory();
         const command = (...args: string[]) =>
           runToEnd({ cwd: directory.path, args: [...args, "--database", "file:plants.db"] });
-        const moss = { id: 2, name: "Moss" };
-        const lines = `{"id":1,"name":"Ivy"}\n${JSON.stringify(moss)}\n`;
+        const plant = moss({ id: 2n });
+        const lines = `${jsonOf(ivy())}\n${jsonOf(plant)}\n`;
 
         await Bun.write(directory.at("ivy.ndjson"), lines.split("\n")[0] ?? "");
         expect(await command("import", "ivy.ndjson")).toMatchObject({ exitCode: 0 });
@@ -363,7 +364,7 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
           );
           const options = { token: "a-token-of-the-greenhouse" };
           const other = await post(server.url, undefined, options);
-          const response = await post(server.url, moss, options);
+          const response = await post(server.url, plant, options);
           expect([other.status, response.status]).toEqual([409, 200]);
 
           expect(await command("export")).toEqual({
@@ -377,7 +378,7 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
 
         const env = { AUTH_TOKENS: TOKEN };
         await using server = await startServer({ cwd: directory.path, env });
-        const statuses = [moss, { ...moss, name: "Fern" }].map(
+        const statuses = [plant, { ...plant, name: "Fern" }].map(
           async (plant) => (await post(server.url, plant)).status,
         );
         expect(await Promise.all(statuses)).toEqual([200, 409]);

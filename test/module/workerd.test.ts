@@ -6,6 +6,7 @@ import { guideProject } from "../support/guide_project.ts";
 import { blocks } from "../support/guides.ts";
 import { connect, postBytes } from "../support/load.ts";
 import { COMPILERS } from "../support/module_runtimes.ts";
+import { fern, moss, returned } from "../support/plants.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
 import { readError, readPlant } from "../support/responses.ts";
 import { bundleWorker, skipsWorkerd, startWorker } from "../support/workerd.ts";
@@ -113,21 +114,19 @@ describe.skipIf(skipsWorkerd("the programs for Cloudflare Workers"))(
         await using server = await serve(folder, "worker.ts");
         const send = (plant: object, token: string | null = TOKEN) =>
           post(server.url, plant, { token });
-        const fern = { id: 1, name: "Fern", tag: "indoor" };
+        const plant = fern({ tag: "indoor" });
 
-        const kept = { status: 200, body: { name: "Fern", tag: "indoor" } };
-        expect(await readPlant(await send(fern))).toEqual(kept);
-        expect(await readPlant(await send(fern))).toEqual(kept);
-        expect(await readError(await send({ ...fern, name: "Ivy" }))).toMatchObject({
+        const kept = { status: 200, body: returned(fern({ tag: "indoor" })) };
+        expect(await readPlant(await send(plant))).toEqual(kept);
+        expect(await readPlant(await send(plant))).toEqual(kept);
+        expect(await readError(await send({ ...plant, name: "Ivy" }))).toMatchObject({
           error: 4091,
         });
         expect(await readError(await send({ id: 2 }))).toMatchObject({ error: 4002 });
 
         // In one piece: workerd resets a connection whose body comes after the response.
         const connection = await connect(server.url);
-        const refused = await connection.request(
-          postBytes({ id: 1n, name: "Fern" }, "another-token"),
-        );
+        const refused = await connection.request(postBytes(fern(), "another-token"));
         connection.close("reset");
         expect(refused).toMatchObject({
           status: 401,
@@ -137,9 +136,7 @@ describe.skipIf(skipsWorkerd("the programs for Cloudflare Workers"))(
         expect((await fetch(`${server.url}/livez`)).status).toBe(200);
         expect((await fetch(`${server.url}/readyz`)).status).toBe(200);
 
-        const all = Array.from({ length: 50 }, (_, index) =>
-          send({ id: 100 + index, name: "Moss" }),
-        );
+        const all = Array.from({ length: 50 }, (_, index) => send(moss({ id: 100 + index })));
         const statuses = (await Promise.all(all)).map(({ status }) => status);
         expect(statuses).toEqual(all.map(() => 200));
 

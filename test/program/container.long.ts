@@ -6,6 +6,7 @@ import { post } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { blocks } from "../support/guides.ts";
 import { missing, skipped } from "../support/missing.ts";
+import { ivy } from "../support/plants.ts";
 import {
   emptyDirectory,
   exitCodeOf,
@@ -79,7 +80,7 @@ test.skipIf(skips)(
 
     await using server = await startServer({ program: await containerOn(volume) });
     expect((await post(server.url, undefined, { token })).status).toBe(200);
-    expect((await post(server.url, { id: 1, name: "Ivy" }, { token })).status).toBe(409);
+    expect((await post(server.url, ivy(), { token })).status).toBe(409);
   },
 );
 

@@ -4,6 +4,7 @@ import { join } from "node:path";
 
 import { post, TOKEN } from "../support/client.ts";
 import { skipsWithout } from "../support/missing.ts";
+import { fern, moss } from "../support/plants.ts";
 import {
   emptyDirectory,
   runToEnd,
@@ -15,7 +16,7 @@ import { runCommand } from "../support/stream_io.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-const FERN = { id: 1, name: "Fern", tag: "indoor" };
+const FERN = fern({ tag: "indoor" });
 
 /** For how long each token of a database is accepted, in milliseconds; `null` for ever. */
 async function lifetimes(cwd: string): Promise<(number | null)[]> {
@@ -78,7 +79,7 @@ test.each(["SIGTERM", "SIGINT"] as const)(
     server.child.kill(signal);
     await server.stderr.until(/Stopping/);
     const [refused, ready] = await Promise.all([
-      post(server.url, { id: 2, name: "Moss" }),
+      post(server.url, moss({ id: 2n })),
       fetch(`${server.url}/readyz`),
     ]);
     expect(refused.status).toBe(503);

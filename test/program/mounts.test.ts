@@ -3,6 +3,7 @@ import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 
 import { post, TOKEN } from "../support/client.ts";
 import { skipped } from "../support/missing.ts";
+import { fern } from "../support/plants.ts";
 import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
 
@@ -116,7 +117,7 @@ test.skipIf(skips)(
         ...inContainer("first one"),
         args: ["--database", "first one/plants.db"],
       });
-      const posts = Array.from({ length: 100 }, (_, id) => post(server.url, { id, name: "Fern" }));
+      const posts = Array.from({ length: 100 }, (_, id) => post(server.url, fern({ id })));
       const statuses = (await Promise.all(posts)).map(({ status }) => status);
       expect(statuses).toEqual(Array(100).fill(200));
       server.child.kill("SIGKILL");

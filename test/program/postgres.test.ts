@@ -5,7 +5,7 @@ import { bearer, post, TOKEN } from "../support/client.ts";
 import { HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { executable } from "../support/executable.ts";
 import { section } from "../support/guides.ts";
-import { bodyOf } from "../support/load.ts";
+import { fern, jsonOf, moss } from "../support/plants.ts";
 import { CONNECT_TIMEOUT, skipsCluster } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_database.ts";
 import { emptyDirectory, startServer } from "../support/program.ts";
@@ -65,14 +65,14 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       const url = database.url.replace("postgres@", "secret:open-sesame@");
       const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: url, LOG_LEVEL: "debug" };
       await using server = await startServer({ env });
-      const fern = { id: 2n ** 53n + 1n, name: "Fern", tag: "🌱" };
+      const plant = fern({ id: 2n ** 53n + 1n, tag: "🌱" });
 
       for (const [name, status] of [
         ["Fern", 200],
         ["Fern", 200],
         ["Ivy", 409],
       ] as const) {
-        expect((await post(server.url, bodyOf({ ...fern, name }))).status).toBe(status);
+        expect((await post(server.url, jsonOf({ ...plant, name }))).status).toBe(status);
       }
 
       expect((await fetch(`${server.url}/readyz`)).status).toBe(200);
@@ -90,7 +90,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       expect(log).toContain(`"database":"${database.name}","username":"secret"`);
       expect(log).not.toContain("open-sesame");
       expect(await database.run("SELECT id, name, tag FROM plants")).toEqual([
-        { ...fern, id: String(fern.id) },
+        { ...plant, id: String(plant.id) },
       ]);
     },
   );
@@ -116,17 +116,17 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
         REQUEST_TIMEOUT_MS: "1000",
       };
       await using server = await startServer({ env });
-      expect((await post(server.url, { id: 1, name: "Fern" })).status).toBe(200);
+      expect((await post(server.url, fern())).status).toBe(200);
 
       await database.run(
         "ALTER ROLE rotated PASSWORD 'new-sesame'",
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'rotated'",
       );
-      expect((await post(server.url, { id: 2, name: "Moss" })).status).toBe(503);
+      expect((await post(server.url, moss({ id: 2n }))).status).toBe(503);
       await server.stderr.until(/it rejects this user or password \(28P01\)/);
       await writeUrl("new-sesame");
 
-      while ((await post(server.url, { id: 2, name: "Moss" })).status !== 200);
+      while ((await post(server.url, moss({ id: 2n }))).status !== 200);
       expect(await server.stop()).toBe(0);
       expect(await server.stderr.end).not.toContain("sesame");
     },
@@ -144,7 +144,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
 
       const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: database.url, LOG_LEVEL: "debug" };
       await using server = await startServer({ env });
-      expect((await post(server.url, { id: 1, name: "Moss" })).status).toBe(200);
+      expect((await post(server.url, moss())).status).toBe(200);
 
       for (const [name, code] of [
         ["Fern", "23514"],
@@ -188,7 +188,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       const plants = [...HOSTILE_PLANTS.slice(0, last), ...more, ...HOSTILE_PLANTS.slice(last)];
       const file = directory.at("plants.ndjson");
 
-      await Bun.write(file, plants.map((plant) => `${bodyOf(plant)}\n`).join(""));
+      await Bun.write(file, plants.map((plant) => `${jsonOf(plant)}\n`).join(""));
       await move(["import", file], first);
       const fromSqlite = await move(["export"], first);
       await Bun.write(file, fromSqlite);

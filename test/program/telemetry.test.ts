@@ -4,6 +4,7 @@ import { readdirSync } from "node:fs";
 import { sendHalf } from "../faults/health.ts";
 import { bearer, CLOSED_PORT, post, TOKEN } from "../support/client.ts";
 import { startCollector } from "../support/collector.ts";
+import { ivy } from "../support/plants.ts";
 import {
   emptyDirectory,
   exitCodeOf,
@@ -190,7 +191,7 @@ test.concurrent(
     await using server = await startServer({ env: { AUTH_TOKENS: TOKEN } });
     expect((await post(server.url)).status).toBe(200);
     expect((await post(server.url)).status).toBe(200);
-    expect((await post(server.url, { id: 1, name: "Ivy" })).status).toBe(409);
+    expect((await post(server.url, ivy())).status).toBe(409);
     expect((await post(server.url, "{")).status).toBe(400);
     expect((await fetch(`${server.url}/made-up-by-a-client`)).status).toBe(404);
 

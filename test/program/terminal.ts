@@ -1,6 +1,7 @@
 import { join } from "node:path";
 
 import { post } from "../support/client.ts";
+import { fern } from "../support/plants.ts";
 import { startServer } from "../support/program.ts";
 
 /** The height of a line and the width of the picture, in pixels, for a phone. */
@@ -14,7 +15,7 @@ const PLANT = { id: 1, name: "Monstera" };
 const SESSION = [
   { plant: PLANT },
   { comment: "# the response got lost: send it again", plant: PLANT },
-  { comment: "# a different plant", plant: { id: 1, name: "Fern" } },
+  { comment: "# a different plant", plant: fern() },
 ];
 
 /** A first session as an SVG, from a real run. The token is shortened, and the port is the default. */

@@ -8,6 +8,7 @@ import { sendHalf } from "../faults/health.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { connect as connectTo, type Connection, postBytes, verdictOf } from "../support/load.ts";
+import { fern, moss } from "../support/plants.ts";
 import {
   emptyDirectory,
   ROOT,
@@ -116,7 +117,7 @@ test("TLS files that are missing, not PEM or not a pair stop the start with one 
 
 test("SIGHUP changes the certificate under load: requests in flight get their responses, and clients that retry lose none", async () => {
   await using server = await tlsServer();
-  const plant = postBytes({ id: 1n, name: "Fern" });
+  const plant = postBytes(fern());
   const seen = new Set<string>();
   const progress = { responses: 0, isOver: false };
 
@@ -145,7 +146,7 @@ test("SIGHUP changes the certificate under load: requests in flight get their re
     while (progress.responses < goal) await Bun.sleep(1);
   }
 
-  const response = await inFlight.request(postBytes({ id: 2n, name: "Moss" }).slice(-5));
+  const response = await inFlight.request(postBytes(moss({ id: 2n })).slice(-5));
   expect([response?.status, response?.headers.get("connection")]).toEqual([200, "close"]);
 
   progress.isOver = true;
@@ -174,10 +175,10 @@ test("after SIGHUP only a request that came before it has its connection closed"
   await expectRenewal(server);
 
   const after = await connectTo(server.url);
-  const response = await after.request(postBytes({ id: 1n, name: "Fern" }));
+  const response = await after.request(postBytes(fern()));
   expect([response?.status, response?.headers.get("connection")]).toEqual([200, null]);
 
-  const last = await before.request(postBytes({ id: 2n, name: "Moss" }).slice(-5));
+  const last = await before.request(postBytes(moss({ id: 2n })).slice(-5));
   expect([last?.status, last?.headers.get("connection")]).toEqual([200, "close"]);
 });
 

@@ -7,6 +7,7 @@ import { CommandError, ConfigError } from "../../src/errors.ts";
 import { HttpServer } from "../../src/server/http_server.ts";
 import { parseConfig } from "../../src/settings/settings.ts";
 import { connect, getBytes, postBytes } from "../support/load.ts";
+import { fern } from "../support/plants.ts";
 import { emptyDirectory, ROOT } from "../support/program.ts";
 
 /** No service stops here. */
@@ -44,7 +45,7 @@ async function echoServer(directory: string) {
 async function halfSent(directory: string) {
   const { server, address, arrived } = await echoServer(directory);
   const connection = await connect(address);
-  const bytes = postBytes({ id: 1n, name: "Fern" });
+  const bytes = postBytes(fern());
   connection.send(bytes.slice(0, -5));
   await arrived;
   return { server, address, connection, rest: bytes.slice(-5) };

@@ -6,6 +6,7 @@ import { finishRequests } from "../../src/server/service.ts";
 import { parseConfig } from "../../src/settings/settings.ts";
 import { testApp } from "../support/app.ts";
 import { connect, postBytes } from "../support/load.ts";
+import { fern, moss } from "../support/plants.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -31,7 +32,7 @@ test("finishRequests() of a server that stalls before its last response still an
     fetch: app.fetch,
     error: () => new Response(null, { status: 500 }),
   });
-  const response = (await connect(address)).request(postBytes({ id: 1n, name: "Fern" }));
+  const response = (await connect(address)).request(postBytes(fern()));
 
   await begun.promise;
   stop.abort();
@@ -42,7 +43,7 @@ test("finishRequests() of a server that stalls before its last response still an
   const last = await response;
   expect([last?.status, last?.headers.get("connection")]).toEqual([200, "close"]);
 
-  const next = await (await connect(address)).request(postBytes({ id: 2n, name: "Moss" }));
+  const next = await (await connect(address)).request(postBytes(moss({ id: 2n })));
   expect([next?.status, next?.headers.get("connection")]).toEqual([503, "close"]);
   expect(next?.body).toBe(
     '{"error":5033,"message":"the server is shutting down; send the plant again"}',

@@ -1,3 +1,4 @@
+import { fern } from "./plants.ts";
 /** The token that the programs under test are given as `AUTH_TOKENS`, and test apps know. */
 export const TOKEN = "known-token-0123456789";
 
@@ -12,7 +13,7 @@ export const CLOSED_PORT = 9;
  * one.
  */
 export function postPlant(
-  body: BodyInit | object = { id: 1, name: "Fern" },
+  body: BodyInit | object = fern(),
   headers: Readonly<Record<string, string | null>> = {},
   url = "http://localhost:3000",
 ): Request {
@@ -23,9 +24,18 @@ export function postPlant(
   return new Request(`${url}/plants`, {
     method: "POST",
     headers: Object.entries(all).filter((header): header is [string, string] => header[1] !== null),
-    body: isRaw ? (body as BodyInit) : JSON.stringify(body),
+    body: isRaw ? (body as BodyInit) : exactJson(body),
   });
 }
+
+/** JSON whose bigints are numbers with all their digits. */
+function exactJson(value: object): string {
+  return JSON.stringify(value, (_, member) =>
+    typeof member === "bigint" ? rawJSON(member) : member,
+  );
+}
+
+const { rawJSON } = JSON as unknown as { rawJSON(digits: bigint): object };
 
 /** How a request is sent. */
 export interface PostOptions {

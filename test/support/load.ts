@@ -6,6 +6,7 @@ import type { NewPlant } from "../../src/plant/plant.ts";
 import { TOKEN } from "./client.ts";
 import type { Ledger } from "./ledger.ts";
 import type { WireRequest } from "./oracle.ts";
+import { jsonOf } from "./plants.ts";
 
 /** Random numbers from 0 to 1, the same for the same seed (mulberry32). */
 export function randomFrom(seed: number): () => number {
@@ -24,12 +25,6 @@ export function printedSeed(experiment: string): number {
   const seed = Number(TEST_SEED);
   console.log(`${experiment}: seed ${seed}`);
   return seed;
-}
-
-/** A plant as the body of a request, its id exact. */
-export function bodyOf({ id, name, tag }: NewPlant): string {
-  const rest = JSON.stringify(tag === undefined ? { name } : { name, tag });
-  return `{"id":${id},${rest.slice(1)}`;
 }
 
 const NAMES = ["Fern", "", "Ivy 🌱", "e\u0301", "O'Hara \"\\", "\u{10FFFF}\u0001\uFEFF"];
@@ -281,7 +276,7 @@ function chunked(bytes: Uint8Array, sizes: readonly number[]): Buffer {
 
 /** A whole request that creates a plant. */
 export function postBytes(body: string | NewPlant, token = TOKEN): string {
-  return wireBytes(goodRequest(token, typeof body === "string" ? body : bodyOf(body))).toString();
+  return wireBytes(goodRequest(token, typeof body === "string" ? body : jsonOf(body))).toString();
 }
 
 /** A request that reads a path. */

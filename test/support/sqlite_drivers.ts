@@ -4,6 +4,7 @@ import { connect } from "../../src/database/sqlite/bun_driver.ts";
 import { addingPlants } from "../../src/database/sqlite/sqlite_database.ts";
 import { type SqliteStore, sqliteStore } from "../../src/database/sqlite/sqlite_store.ts";
 import { openStore } from "../../src/database/sqlite/store.ts";
+import { fern } from "./plants.ts";
 
 /** The store of SQLite on each of its drivers, on this thread. */
 export const DRIVERS: Readonly<Record<string, (path: string) => Promise<SqliteStore>>> = {
@@ -29,7 +30,7 @@ if (import.meta.main) {
 
   for (let id = 0n; id < 100n; id++) {
     if (!isOpen) break;
-    await store?.add([{ id, name: "Fern" }], { timeoutMs: 1_000 }).then(
+    await store?.add([fern({ id })], { timeoutMs: 1_000 }).then(
       () => acknowledged++,
       () => {},
     );

@@ -9,6 +9,7 @@ import type { AppOptions } from "../../src/http/app.ts";
 import { startTracing } from "../../src/telemetry/tracing.ts";
 import { postPlant, testApp, TOKEN } from "../support/app.ts";
 import { startCollector } from "../support/collector.ts";
+import { fern, ivy } from "../support/plants.ts";
 
 afterEach(() => {
   for (const name of Object.keys(process.env))
@@ -51,10 +52,10 @@ function get(path: string, headers: Record<string, string> = {}): Request {
 
 test("each of many requests at once is a span of its own, with the response's status and request id", async () => {
   const cases: readonly [Request, status: number, route?: string][] = [
-    [postPlant({ id: 1, name: "Fern" }), 200, "/plants"],
-    [postPlant({ id: 1, name: "Ivy" }), 409, "/plants"],
+    [postPlant(fern()), 200, "/plants"],
+    [postPlant(ivy()), 409, "/plants"],
     [postPlant("{"), 400, "/plants"],
-    [postPlant({ id: 1, name: "Fern" }, { authorization: null }), 401, "/plants"],
+    [postPlant(fern(), { authorization: null }), 401, "/plants"],
     [get("/livez"), 200, "/livez"],
     [get("/made-up"), 404],
     [get("/plants"), 405, "/plants"],
@@ -127,7 +128,7 @@ test("no token, plant, query, made-up path or other header leaves in a span, and
     [
       postPlant({ id: 1, name: "secret" }),
       postPlant('{"secret": '),
-      postPlant({ id: 2, name: "Fern" }, { ...secret, traceparent: `00-${TRACE_ID}-${PARENT}-01` }),
+      postPlant(fern({ id: 2n }), { ...secret, traceparent: `00-${TRACE_ID}-${PARENT}-01` }),
       get("/plants?access_token=secret", secret),
       get("/secret/path"),
       get("/secret/path", { host: "secret secret" }),
@@ -229,12 +230,12 @@ test("a span below that of the request says where the plant waited", async () =>
   const app = testApp({ plants, observer: { onError() {}, onResponse } });
   const fetch = tracing.trace(app.fetch);
 
-  const first = fetch(postPlant({ id: 1, name: "Fern" }));
+  const first = fetch(postPlant(fern()));
   await begun.promise;
   // These wait for the commit of the first one.
-  const others = [2, 3, 4].map((id) => fetch(postPlant({ id, name: "Fern" })));
+  const others = [2, 3, 4].map((id) => fetch(postPlant(fern({ id }))));
   await Promise.all([first, ...others]);
-  await fetch(postPlant({ id: 5, name: "Fern" }));
+  await fetch(postPlant(fern({ id: 5n })));
   await tracing.close();
 
   const requests = collector.spans.filter(({ name }) => name === "POST /plants");

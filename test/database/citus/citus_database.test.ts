@@ -9,6 +9,7 @@ import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import type { NewPlant } from "../../../src/plant/plant.ts";
 import { citusCluster, type CitusWorker, skipsCitus } from "../../support/citus.ts";
 import { testDatabaseContract } from "../../support/database_contract.ts";
+import { fern, ivy } from "../../support/plants.ts";
 import { databaseAt, waitingProcess } from "../../support/postgres.ts";
 import { LONG_TEST_TIMEOUT_MS } from "../../support/program.ts";
 
@@ -73,7 +74,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
 
   test("each plant is stored by the node that has its shard, and no transaction has two phases", async () => {
     await cluster.removeRows();
-    const plants = Array.from({ length: 200 }, (_, id) => ({ id: BigInt(id), name: "Fern" }));
+    const plants = Array.from({ length: 200 }, (_, id) => fern({ id: BigInt(id) }));
     for (const plant of plants) await add(database.storeOf(plant), [plant]);
 
     const stores = Map.groupBy(plants, (plant) => database.storeOf(plant));
@@ -88,7 +89,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
     const workers = await cluster.workers();
     const [first] = workers;
     if (first === undefined) throw new Error("No worker");
-    const plants = Array.from({ length: 20 }, (_, id) => ({ id: BigInt(id), name: "Fern" }));
+    const plants = Array.from({ length: 20 }, (_, id) => fern({ id: BigInt(id) }));
     first.kill();
 
     const results = await Promise.allSettled(
@@ -126,7 +127,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
     const coordinator = await cluster.coordinator();
     coordinator.kill();
     try {
-      expect(await add(opened.plants, [{ id: 1n, name: "Fern" }])).toEqual(["added"]);
+      expect(await add(opened.plants, [fern()])).toEqual(["added"]);
       await opened.plants.probe();
       while (opened.log.length < 2) await Bun.sleep(50);
       expect(opened.log[1]).toMatch(
@@ -136,7 +137,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
       const isReady = () => opened.plants.probe().then(Boolean, (error: Error) => error.message);
       while ((await isReady()) === false) await Bun.sleep(50);
       expect(await isReady()).toBe("storage has not seen its coordinator for too long");
-      expect(await add(opened.plants, [{ id: 2n, name: "Fern" }])).toEqual(["added"]);
+      expect(await add(opened.plants, [fern({ id: 2n })])).toEqual(["added"]);
     } finally {
       coordinator.restart();
     }
@@ -177,13 +178,13 @@ describe.skipIf(skipsCitus())("Citus", () => {
   test("right after a move, a plant is compared with its row, not with the table that the move has left over", async () => {
     await cluster.removeRows();
     await using opened = await open();
-    const fern = { id: 1n, name: "Fern" };
-    await add(opened.plants, [fern]);
+    const plant = fern();
+    await add(opened.plants, [plant]);
 
     // The map is read every three seconds: this one is old.
-    await moveShardOf(fern.id);
+    await moveShardOf(plant.id);
     await cluster.run("UPDATE plants SET name = 'Ivy' WHERE id = 1");
-    expect(await add(opened.plants, [fern, { ...fern, name: "Ivy" }])).toEqual([
+    expect(await add(opened.plants, [plant, { ...plant, name: "Ivy" }])).toEqual([
       "conflict",
       "present",
     ]);
@@ -192,24 +193,24 @@ describe.skipIf(skipsCitus())("Citus", () => {
   test("right after a move, a plant that is found waits for the synchronous standby of the new node", async () => {
     await cluster.removeRows();
     await using opened = await open();
-    const fern = { id: 1n, name: "Fern" };
-    await add(opened.plants, [fern]);
-    const to = await moveShardOf(fern.id);
+    const plant = fern();
+    await add(opened.plants, [plant]);
+    const to = await moveShardOf(plant.id);
     {
       await using _ = await withoutStandby(to);
-      const adding = opened.plants.add([fern], { timeoutMs: 1_000 });
+      const adding = opened.plants.add([plant], { timeoutMs: 1_000 });
       await expect(adding).rejects.toMatchObject({ code: "storage_unavailable" });
     }
-    expect(await add(opened.plants, [fern])).toEqual(["present"]);
+    expect(await add(opened.plants, [plant])).toEqual(["present"]);
   });
 
   test("an export shows no plant that the synchronous standby of its node may not have", async () => {
     await cluster.removeRows();
     await using opened = await open();
-    const fern = { id: 1n, name: "Fern" };
-    await using standby = await withoutStandby(await workerOf(fern.id));
+    const plant = fern();
+    await using standby = await withoutStandby(await workerOf(plant.id));
 
-    const adding = add(opened.plants, [fern]);
+    const adding = add(opened.plants, [plant]);
     const ended = await waitingProcess(standby);
     await standby.run(`SELECT pg_terminate_backend(${ended})`);
     const again = await waitingProcess(standby, ended);
@@ -218,7 +219,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
     expect(await Promise.race([page, waitingProcess(standby, ended, again)])).toBeNumber();
 
     await standby.regain();
-    expect(await page).toEqual({ done: false, value: [fern] });
+    expect(await page).toEqual({ done: false, value: [plant] });
     expect(await adding).toEqual(["present"]);
   });
 
@@ -292,18 +293,13 @@ describe.skipIf(skipsCitus())("Citus", () => {
     await adapter().migrate({ dryRun: false });
     expect(await adapter().migrate({ dryRun: true })).toEqual([]);
     await using opened = await adapter().openPlants();
-    expect(await pagesOf(opened)).toEqual([
-      { id: -1n, name: "Ivy" },
-      { id: 1n, name: "Fern" },
-    ]);
+    expect(await pagesOf(opened)).toEqual([ivy({ id: -1n }), fern()]);
   });
 
   test("servers that start on an empty cluster at once distribute it once", async () => {
     await cluster.empty();
     const opened = await Promise.all([1, 2, 3].map(() => adapter().openForServing({})));
-    const outcomes = await Promise.all(
-      opened.map((each) => add(each.plants, [{ id: 1n, name: "Fern" }])),
-    );
+    const outcomes = await Promise.all(opened.map((each) => add(each.plants, [fern()])));
     expect(outcomes.flat().toSorted()).toEqual(["added", "present", "present"]);
     for (const each of opened) await each[Symbol.asyncDispose]();
   });

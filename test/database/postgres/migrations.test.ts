@@ -3,6 +3,7 @@ import { beforeEach, describe, expect, test } from "bun:test";
 import { MIGRATIONS, scriptOf } from "../../../src/database/postgres/migrations.ts";
 import { openPostgres } from "../../../src/database/postgres/postgres_database.ts";
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
+import { fern } from "../../support/plants.ts";
 import { skipsCluster } from "../../support/postgres.ts";
 import { withCluster } from "../../support/postgres_database.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
@@ -106,9 +107,9 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     await (await open("read", asGardener))[Symbol.asyncDispose]();
     await cluster().run("GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO gardener");
     await using database = await open("create", asGardener);
-    const fern = { id: 1n, name: "Fern" };
-    expect(await database.plants.add([fern], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
-    expect(await database.plants.add([fern], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["present"]);
+    const plant = fern();
+    expect(await database.plants.add([plant], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
+    expect(await database.plants.add([plant], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["present"]);
 
     await database.plants.probe();
   });

@@ -4,6 +4,7 @@ import { join } from "node:path";
 
 import type { Database } from "../../../src/database/database.ts";
 import { MAX_IN_FLIGHT } from "../../../src/database/postgres/postgres_database.ts";
+import { fern } from "../../support/plants.ts";
 import {
   CONNECT_TIMEOUT,
   type PostgresCluster,
@@ -533,7 +534,7 @@ async function addAtOnce(
   ids: readonly number[],
   timeoutMs = TEST_TIMEOUT_MS,
 ) {
-  const batches = ids.map((id) => plants.add([{ id: BigInt(id), name: "Fern" }], { timeoutMs }));
+  const batches = ids.map((id) => plants.add([fern({ id: BigInt(id) })], { timeoutMs }));
   return (await Promise.all(batches)).flat();
 }
 

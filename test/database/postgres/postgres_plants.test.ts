@@ -2,6 +2,7 @@ import { describe, expect, test } from "bun:test";
 
 import type { StoreOutcome } from "../../../src/database/database.ts";
 import type { NewPlant } from "../../../src/plant/plant.ts";
+import { fern } from "../../support/plants.ts";
 import { skipsCluster, startCluster } from "../../support/postgres.ts";
 import { openDatabase, withCluster } from "../../support/postgres_database.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
@@ -39,7 +40,7 @@ describe.skipIf(skipsCluster())("adding plants", () => {
     const proxy = stack.use(startProxy(cluster().port, { delayMs }));
     const database = stack.use(await openDatabase(cluster(), { proxies: [proxy] }));
     const rival = stack.use(database.connect());
-    const fernOf = (id: number) => ({ id: BigInt(id), name: "Fern" });
+    const fernOf = (id: number) => fern({ id: BigInt(id) });
     const add = (ids: readonly number[], timeoutMs?: number) =>
       database.add(ids.map(fernOf), timeoutMs);
 
@@ -270,7 +271,7 @@ describe.skipIf(skipsCluster())("adding plants", () => {
     async () => {
       await using own = await startCluster();
       await using database = await openDatabase(own);
-      const add = (id: bigint) => database.add([{ id, name: "Fern" }]);
+      const add = (id: bigint) => database.add([fern({ id })]);
 
       // On connections of their own.
       await Promise.all([10n, 11n, 12n, 13n].map(add));

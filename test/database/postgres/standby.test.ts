@@ -4,11 +4,12 @@ import type { Database } from "../../../src/database/database.ts";
 import { openPostgres } from "../../../src/database/postgres/postgres_database.ts";
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import type { NewPlant } from "../../../src/plant/plant.ts";
+import { fern, moss } from "../../support/plants.ts";
 import { skipsCluster, waitingProcess } from "../../support/postgres.ts";
 import { openDatabase, withCluster } from "../../support/postgres_database.ts";
 
-const FERN = { id: 1n, name: "Fern" };
-const MOSS = { id: 2n, name: "Moss" };
+const FERN = fern();
+const MOSS = moss({ id: 2n });
 
 type ShowsNoPlant =
   "plants" | "storeOf" | "unready" | "tokens" | "tokensMaxAgeMs" | "metrics" | "failed";

@@ -7,12 +7,13 @@ import {
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import type { PlantStoreError } from "../../../src/errors.ts";
 import type { NewPlant } from "../../../src/plant/plant.ts";
+import { fern, ivy } from "../../support/plants.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
 import { withCluster } from "../../support/postgres_database.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
-const FERN = { id: 1n, name: "Fern" };
-const TAGGED = { id: 1n, name: "Fern", tag: "shade" };
+const FERN = fern();
+const TAGGED = fern({ tag: "shade" });
 
 /** Plants in two partitions, as an operator makes them who has very many. */
 const PARTITIONED = [
@@ -286,7 +287,7 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
       await using database = await cluster().newDatabase();
       await database.run("GRANT ALL ON SCHEMA public TO owner");
       await using server = await open(as("owner", database.url));
-      expect(await server.add(FERN, { id: 9n, name: "Ivy" })).toEqual(["added", "added"]);
+      expect(await server.add(FERN, ivy({ id: 9n }))).toEqual(["added", "added"]);
 
       await database.run(
         "GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO reader",

@@ -22,11 +22,12 @@ import { openSqliteWorker, sqliteAdapter } from "../../../src/database/sqlite/sq
 import { sqliteDatabase } from "../../../src/database/sqlite/sqlite_database.ts";
 import { addPlants } from "../../support/add_plants.ts";
 import { skipped } from "../../support/missing.ts";
+import { fern } from "../../support/plants.ts";
 import { emptyDirectory, ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-const fern = { id: 1n, name: "Fern" };
+const FERN = fern();
 const ACCESSES = ["create", "write", "read"] as const;
 
 /** What a script in another process begins with. */
@@ -77,7 +78,7 @@ test.each(ACCESSES)(
 
     renameSync(moved, path);
     using database = connect(path);
-    expect(addPlants(database)([fern])).toEqual(["present"]);
+    expect(addPlants(database)([FERN])).toEqual(["present"]);
   },
 );
 
@@ -103,7 +104,7 @@ test.each(ACCESSES)(
     for (const suffix of ["-wal", "-shm"])
       renameSync(directory.at(`away/plants.db${suffix}`), path + suffix);
     using database = connect(path);
-    expect(addPlants(database)([fern])).toEqual(["present"]);
+    expect(addPlants(database)([FERN])).toEqual(["present"]);
   },
 );
 
@@ -123,7 +124,7 @@ test("connect() creates the tables of a file whose first start was killed before
   ]);
 
   using database = connect(path);
-  expect(addPlants(database)([fern])).toEqual(["added"]);
+  expect(addPlants(database)([FERN])).toEqual(["added"]);
 });
 
 test("connect() refuses a path that is too long for SQLite before it makes a file", () => {
@@ -230,7 +231,7 @@ test.each(LOSSES)("%s is noticed while the database is open", async (_what, lose
   symlinkSync("other.db", directory.at("other-link.db"));
 
   await using database = sqliteDatabase(connect(directory.at("link.db")));
-  const add = () => database.plants.add([fern], { timeoutMs: 1_000 });
+  const add = () => database.plants.add([FERN], { timeoutMs: 1_000 });
   expect(await add()).toEqual(["added"]);
 
   lose(directory.at);
@@ -335,7 +336,7 @@ function sharedDirectory() {
   const path = directory.at("plants.db");
   {
     using client = connect(path);
-    addPlants(client)([fern]);
+    addPlants(client)([FERN]);
   }
 
   return { ...directory, database: path };
@@ -414,7 +415,7 @@ test.skipIf(skipsOtherUser).each(ATTACKS)(
 
     rmSync(file);
     await using reader = openPlants(database);
-    expect(await Array.fromAsync(reader.pages())).toEqual([[fern]]);
+    expect(await Array.fromAsync(reader.pages())).toEqual([[FERN]]);
   },
 );
 
@@ -430,7 +431,7 @@ test
     attack(file);
     if (attack === forgeMarker) chownSync(file, OTHER_USER, OTHER_USER);
 
-    expect(await database.plants.add([fern], { timeoutMs: 1_000 })).toEqual(["present"]);
+    expect(await database.plants.add([FERN], { timeoutMs: 1_000 })).toEqual(["present"]);
 
     rmSync(file);
   },

@@ -8,6 +8,7 @@ import { openSqliteWorker } from "../../../src/database/sqlite/sqlite_adapter.ts
 import { addPlants } from "../../support/add_plants.ts";
 import { type Damage, damage, DAMAGES, makeLargeDatabase } from "../../support/damage.ts";
 import { databaseFixture, HOSTILE_PLANTS } from "../../support/database_fixture.ts";
+import { fern } from "../../support/plants.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -100,7 +101,7 @@ test("checkIntegrity() holds no read transaction between its steps", () => {
   let id = 0n;
 
   for (const _ of checkIntegrity(reader, { whole: false })) {
-    add([{ id: --id, name: "Fern" }]);
+    add([fern({ id: --id })]);
     // Not busy: all of the WAL is moved, and it begins anew.
     expect(writer.query("PRAGMA wal_checkpoint(TRUNCATE)").values()).toEqual([[0n, 0n, 0n]]);
   }

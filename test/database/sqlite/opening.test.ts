@@ -9,6 +9,7 @@ import { readPage } from "../../../src/database/sqlite/pages.ts";
 import { openSqliteWorker } from "../../../src/database/sqlite/sqlite_adapter.ts";
 import { sqliteDatabase } from "../../../src/database/sqlite/sqlite_database.ts";
 import { addPlants } from "../../support/add_plants.ts";
+import { fern } from "../../support/plants.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -49,7 +50,7 @@ test("connect() of a file that another process is making waits for it", async ()
   await using holder = Bun.spawn([process.execPath, "-e", HOLD_LOCK, path]);
   expect((await holder.stdout.getReader().read()).value).toBeDefined();
   using database = connect(path);
-  expect(addPlants(database)([{ id: 1n, name: "Fern" }])).toEqual(["added"]);
+  expect(addPlants(database)([fern()])).toEqual(["added"]);
 });
 
 test("connect() of a file that another process does not let go of ends", () => {
@@ -216,7 +217,7 @@ function unsynced() {
 
   // While it is open, the WAL stays.
   const reader = connect(path);
-  addPlants(reader)([{ id: 1n, name: "Fern" }]);
+  addPlants(reader)([fern()]);
   writeFileSync(`${path}-unsynced`, "");
 
   return {
@@ -235,7 +236,7 @@ test("after a failed fsync the first process that may write begins the WAL anew,
   using client = connect(database.path, { access: "write" });
   expect(client.query("PRAGMA wal_checkpoint").values()).toEqual([[0n, 1n, 1n]]);
   expect(database.isMarked()).toBe(false);
-  expect(readPage(client)(1n)).toEqual([{ id: 1n, name: "Fern" }]);
+  expect(readPage(client)(1n)).toEqual([fern()]);
 });
 
 test("after a failed fsync no process that may write begins beside one that reads", () => {
@@ -256,7 +257,7 @@ test("a server whose WAL another process reads at the start warns that it could 
   using directory = emptyDirectory();
   const path = directory.at("plants.db");
   using reader = connect(path);
-  addPlants(reader)([{ id: 1n, name: "Fern" }]);
+  addPlants(reader)([fern()]);
   reader.run("BEGIN");
   reader.query("SELECT count(*) FROM plants").get();
 

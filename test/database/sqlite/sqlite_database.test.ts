@@ -7,6 +7,7 @@ import { openPlants } from "../../../src/database/sqlite/pages.ts";
 import { openSqliteWorker } from "../../../src/database/sqlite/sqlite_adapter.ts";
 import { sqliteDatabase } from "../../../src/database/sqlite/sqlite_database.ts";
 import { testDatabaseContract } from "../../support/database_contract.ts";
+import { fern } from "../../support/plants.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -50,7 +51,7 @@ test("openSqliteWorker() reads the tokens while a plant waits for the lock of an
   const { plants, tokens } = await emptiedWorker();
   using other = connect(path);
   other.run("BEGIN IMMEDIATE");
-  const adding = plants.add([{ id: 1n, name: "Fern" }], { timeoutMs: 10 * TEST_TIMEOUT_MS });
+  const adding = plants.add([fern()], { timeoutMs: 10 * TEST_TIMEOUT_MS });
 
   // Both would wait for as long, behind the plant.
   expect(await tokens.revision()).toMatch(/^\d+$/);

@@ -14,14 +14,15 @@ import { dirname, join } from "node:path";
 import type { SqliteStore } from "../../../src/database/sqlite/sqlite_store.ts";
 import { fill, skipsTmpfs, smallDisk } from "../../faults/settle.ts";
 import { skipped } from "../../support/missing.ts";
+import { fern, moss } from "../../support/plants.ts";
 import { emptyDirectory, ROOT, runToEnd, TEST_TIMEOUT_MS } from "../../support/program.ts";
 import { makeDisk, skipsShim } from "../../support/shim.ts";
 import { DRIVERS } from "../../support/sqlite_drivers.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-const FERN = { id: 1n, name: "Fern" };
-const MOSS = { id: 2n, name: "Moss" };
+const FERN = fern();
+const MOSS = moss({ id: 2n });
 const SOME = Array.from({ length: 400 }, (_, id) => ({ id: BigInt(id), name: "x".repeat(200) }));
 
 const PAGE_BYTES = 4_096;

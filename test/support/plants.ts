@@ -1,0 +1,48 @@
+import { type NewPlant, type Plant, PLANT_FIELDS } from "../../src/plant/plant.ts";
+
+// The record of the tests, as an object, as JSON and as a row. A test writes a plant down itself
+// only where its bytes are the point. Another record is changed here.
+
+/** What a test wants otherwise. An id that is a number is exact up to 2^53. */
+type Change = Partial<Omit<NewPlant, "id">> & { readonly id?: bigint | number };
+
+/** A plant with the id 1. */
+export function fern({ id = 1n, ...change }: Change = {}): NewPlant {
+  return { id: BigInt(id), name: "Fern", ...change };
+}
+
+/** A different plant, under the same id unless it is given another one. */
+export function ivy(change: Change = {}): NewPlant {
+  return fern({ name: "Ivy", ...change });
+}
+
+/** A third one. */
+export function moss(change: Change = {}): NewPlant {
+  return fern({ name: "Moss", ...change });
+}
+
+/** What the response to a stored plant has. */
+export function returned(plant: NewPlant): Plant {
+  const { id: _id, ...fields } = plant;
+  return fields;
+}
+
+/** A plant as JSON: the body of a request, and the line of an export. */
+export function jsonOf(plant: NewPlant): string {
+  const members = PLANT_FIELDS.filter((field) => plant[field] !== undefined).map(
+    (field) => `,${JSON.stringify(field)}:${JSON.stringify(plant[field])}`,
+  );
+  return `{"id":${plant.id}${members.join("")}}`;
+}
+
+/** The SQL that stores plants, as a program beside ours does. */
+export function insertOf(...plants: readonly NewPlant[]): string {
+  const rows = plants.map((plant) => [plant.id, ...PLANT_FIELDS.map((field) => plant[field])]);
+  const literals = rows.map((row) => `(${row.map(literalOf).join(", ")})`);
+  return `INSERT INTO plants (id, ${PLANT_FIELDS.join(", ")}) VALUES ${literals.join(", ")}`;
+}
+
+function literalOf(value: bigint | string | undefined): string {
+  if (value === undefined) return "NULL";
+  return typeof value === "bigint" ? String(value) : `'${value.replaceAll("'", "''")}'`;
+}
