@@ -23,7 +23,7 @@ export interface GroupCommitOptions {
   readonly maxInFlight?: number | undefined;
   /**
    * Runs a function once the input that has arrived is read. A microtask is too early: every batch
-   * would have one plant.
+   * would have one plant. If it throws, the pending plants are rejected with its error.
    *
    * @default `setImmediate`, which Bun, Deno and Node have; elsewhere `setTimeout` of zero
    */
@@ -137,15 +137,19 @@ type GivenOptions = {
 /** A plant that has no outcome yet. */
 interface PendingAdd {
   readonly plant: NewPlant;
+  /** Its place among all plants that came. */
+  readonly place: number;
   /** How long its texts are, in UTF-16 code units. */
   readonly units: number;
   /** When its caller gives up, on the clock of `performance.now()`. */
   readonly deadline: number;
+  /** Clears the timer of that deadline. */
+  readonly clearDeadline: () => void;
   readonly resolve: (outcome: AddOutcome) => void;
   readonly reject: (error: unknown) => void;
 }
 
-/** Plants for one transaction, in the order of their deadlines. */
+/** Plants for one transaction, in the order of arrival. */
 type Batch = readonly PendingAdd[];
 
 /**
@@ -155,15 +159,25 @@ type Batch = readonly PendingAdd[];
  * - `gathering`: a turn of the event loop;
  * - `lingering`: the expected number of plants, or the timer;
  * - `spacing`: the timer, or the end of a batch in flight.
+ *
+ * A turn or a timer can be lost: a test puts fake timers back, or a `defer` loses its function. So
+ * two other events leave a state as well: a plant that comes after `until`, on the clock of
+ * `performance.now()`, and the deadline of a pending plant.
  */
 type State =
-  | { readonly name: "idle" | "gathering" }
-  | { readonly name: "lingering"; readonly expected: number; readonly timer: Timer }
-  | { readonly name: "spacing"; readonly timer: Timer };
+  | { readonly name: "idle" | "gathering"; readonly until: number }
+  | ({ readonly name: "lingering"; readonly expected: number } & Timed)
+  | ({ readonly name: "spacing" } & Timed);
 
-type Timer = ReturnType<typeof setTimeout>;
+interface Timed {
+  readonly until: number;
+  readonly timer: ReturnType<typeof setTimeout>;
+}
 
-const IDLE: State = { name: "idle" };
+const IDLE: State = { name: "idle", until: Number.POSITIVE_INFINITY };
+
+/** After so many milliseconds of a turn, one more plant asks for another turn. */
+const TURN_MS = 1;
 
 /** The queue. Carries out the steps that {@linkcode nextStep} chooses. */
 class Batcher implements GroupCommit {
@@ -175,10 +189,12 @@ class Batcher implements GroupCommit {
   /** How many plants have no outcome, and the UTF-16 code units of their texts. */
   #size = 0;
   #units = 0;
+  /** How many plants have come. */
+  #arrived = 0;
 
   // The next batch. #become() sets the state; #lingerAfter() only what a linger expects.
 
-  /** In the order of arrival. add() adds to it, #flush() takes batches, #expire() what is late. */
+  /** In the order of arrival. add() adds to it, #flush() takes batches, #withdraw() what is late. */
   readonly #pending: PendingAdd[] = [];
   #state: State = IDLE;
   /** When the last batch left, on the clock of `performance.now()`. */
@@ -187,8 +203,6 @@ class Batcher implements GroupCommit {
   /** The batches that the store is committing. #commit() owns it. */
   readonly #inFlight = new Set<Batch>();
 
-  /** Clears what runs at the earliest deadline. #scheduleExpiry() sets it. */
-  #expiry: (() => void) | undefined;
   /** From the first drain() on. */
   #drained: PromiseWithResolvers<void> | undefined;
 
@@ -206,9 +220,16 @@ class Batcher implements GroupCommit {
     return new Promise((resolve, reject) => {
       const { timeoutMs } = this.#options;
       const now = performance.now();
-      this.#pending.push({ plant, units, resolve, reject, deadline: now + timeoutMs });
+      const deadline = now + timeoutMs;
+      const place = this.#arrived++;
+      const clearDeadline = startDeadline(timeoutMs, () => {
+        this.#withdraw(place);
+        // Unless it was withdrawn, it is in flight.
+        reject(new PlantStoreError("storage_unavailable", UNKNOWN));
+      });
+
+      this.#pending.push({ plant, place, units, resolve, reject, deadline, clearDeadline });
       this.#proceed(now);
-      if (this.#expiry === undefined) this.#scheduleExpiry(timeoutMs);
     });
   }
 
@@ -220,7 +241,7 @@ class Batcher implements GroupCommit {
     const drained = this.#drained ?? Promise.withResolvers();
     const { promise, resolve } = drained;
     // Throws for NaN: then nothing has changed.
-    const drain = withDeadline(promise, timeoutMs, () => this.#expire(Number.POSITIVE_INFINITY));
+    const drain = withDeadline(promise, timeoutMs, () => this.#rejectAll());
     this.#drained = drained;
 
     if (this.#size === 0) {
@@ -231,7 +252,6 @@ class Batcher implements GroupCommit {
 
     await drain;
     resolve();
-    this.#expiry?.();
   }
 
   /**
@@ -251,17 +271,17 @@ class Batcher implements GroupCommit {
   /** Makes room for others: these plants have their outcome. */
   #release(adds: Batch): void {
     this.#size -= adds.length;
-    for (const { units } of adds) this.#units -= units;
-    if (this.#size > 0) return;
+    for (const { units, clearDeadline } of adds) {
+      this.#units -= units;
+      clearDeadline();
+    }
 
-    this.#drained?.resolve();
-    // Without plants the timer would only keep the process alive.
-    this.#expiry?.();
-    this.#expiry = undefined;
+    if (this.#size === 0) this.#drained?.resolve();
   }
 
   /** Takes the next step after a change. */
   #proceed(now: number): void {
+    if (now > this.#state.until) this.#become(IDLE);
     // A gathering batch leaves by itself.
     if (this.#state.name === "gathering") return;
 
@@ -273,9 +293,9 @@ class Batcher implements GroupCommit {
       expected: this.#expected(),
       isDraining: this.#drained !== undefined,
     });
-    if (step === "gather") this.#gather();
+    if (step === "gather") this.#gather(now);
     else if (step === "flush") this.#flush();
-    else if (step !== "wait") this.#space(step.flushAfterMs);
+    else if (step !== "wait") this.#space(now, step.flushAfterMs);
   }
 
   /** How many plants complete a lingering batch; 0 if it does not linger. */
@@ -284,9 +304,17 @@ class Batcher implements GroupCommit {
   }
 
   /** Flushes after a turn of the event loop: what has arrived is read by then. */
-  #gather(): void {
-    this.#become({ name: "gathering" });
-    this.#options.defer(() => this.#flush());
+  #gather(now: number): void {
+    this.#become({ name: "gathering", until: now + TURN_MS });
+
+    try {
+      this.#options.defer(() => this.#leave("gathering"));
+    } catch (error) {
+      this.#become(IDLE);
+      const withdrawn = this.#pending.splice(0);
+      for (const { reject } of withdrawn) reject(error);
+      this.#release(withdrawn);
+    }
   }
 
   /**
@@ -303,19 +331,27 @@ class Batcher implements GroupCommit {
       return;
     }
 
-    const timer = setTimeout(() => this.#flush(), lingerMsAfter(durationMs));
-    this.#become({ name: "lingering", expected, timer });
+    const lingerMs = lingerMsAfter(durationMs);
+    const until = performance.now() + lingerMs;
+    const timer = setTimeout(() => this.#leave("lingering"), lingerMs);
+    this.#become({ name: "lingering", expected, until, timer });
   }
 
   /** Keeps a distance from the batch in flight. A running timer stays: its time has not changed. */
-  #space(delayMs: number): void {
+  #space(now: number, delayMs: number): void {
     if (this.#state.name === "spacing") return;
-    this.#become({ name: "spacing", timer: setTimeout(() => this.#flush(), delayMs) });
+    const timer = setTimeout(() => this.#leave("spacing"), delayMs);
+    this.#become({ name: "spacing", until: now + delayMs, timer });
   }
 
   #become(state: State): void {
     if ("timer" in this.#state) clearTimeout(this.#state.timer);
     this.#state = state;
+  }
+
+  /** Flushes at the end of a state, unless it has been left: a turn may come twice, or late. */
+  #leave(name: State["name"]): void {
+    if (this.#state.name === name) this.#flush();
   }
 
   /** Hands the next batch to the store. */
@@ -344,35 +380,32 @@ class Batcher implements GroupCommit {
     this.#proceed(performance.now());
   }
 
-  /** Sets the one timer of all plants, for the earliest deadline. */
-  #scheduleExpiry(delayMs: number): void {
-    this.#expiry = startDeadline(delayMs, () => {
-      const now = performance.now();
-      this.#expiry = undefined;
-      this.#expire(now);
-      // Batches leave in the order of their deadlines: so the first of these is the earliest.
-      const batches = [...this.#inFlight, this.#pending];
-      const [next] = batches.flatMap((batch) => batch.find(({ deadline }) => deadline > now) ?? []);
-      if (next !== undefined) this.#scheduleExpiry(next.deadline - now);
-    });
+  /** Rejects the pending plants up to this one, and leaves the state in which they waited too long. */
+  #withdraw(last: number): void {
+    const kept = this.#pending.findIndex(({ place }) => place > last);
+    const withdrawn = this.#pending.splice(0, kept === -1 ? this.#pending.length : kept);
+    if (withdrawn.length === 0) return;
+
+    rejectAll(withdrawn, NOT_STORED);
+    this.#release(withdrawn);
+    this.#become(IDLE);
+    this.#proceed(performance.now());
   }
 
-  /** Rejects the plants whose deadline has passed. Those in flight may be stored nevertheless. */
-  #expire(now: number): void {
+  /** Rejects every plant. Those in flight may be stored nevertheless. */
+  #rejectAll(): void {
     for (const batch of this.#inFlight) {
-      const overdue = batch.filter(({ deadline }) => deadline <= now);
-      rejectAll(
-        overdue,
-        "storage did not finish in time; the plant may or may not be stored, send it again",
-      );
+      rejectAll(batch, UNKNOWN);
+      // They would keep the process alive.
+      for (const { clearDeadline } of batch) clearDeadline();
     }
 
-    const kept = this.#pending.findIndex(({ deadline }) => deadline > now);
-    const withdrawn = this.#pending.splice(0, kept === -1 ? this.#pending.length : kept);
-    rejectAll(withdrawn, "storage did not take the plant in time; it is not stored, send it again");
-    this.#release(withdrawn);
+    this.#withdraw(Number.POSITIVE_INFINITY);
   }
 }
+
+const UNKNOWN = "storage did not finish in time; the plant may or may not be stored, send it again";
+const NOT_STORED = "storage did not take the plant in time; it is not stored, send it again";
 
 /**
  * The maximum size of the texts of a batch, in UTF-16 code units; a single plant may exceed it. A queue of
@@ -477,7 +510,7 @@ function timeLeft(batch: Batch, now: number): number {
   return Math.max(1, Math.ceil((deadline - now) * STORE_SHARE));
 }
 
-/** Rejects adds that are past their deadline, and says what became of their plants. */
+/** Rejects adds that took too long, and says what became of their plants. */
 function rejectAll(adds: Batch, message: string): void {
   for (const { reject } of adds) reject(new PlantStoreError("storage_unavailable", message));
 }

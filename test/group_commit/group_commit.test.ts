@@ -67,7 +67,7 @@ test.each<[what: string, options: GroupCommitOptions, ...steps: Step[]]>([
     "after a fast commit the next batch takes what came meanwhile, and its timer ends",
     { maxInFlight: 4 },
     "add 1; turns → store 1",
-    "add 2; turns; timers → timers 2",
+    "add 2; turns; timers → timers 3",
     "end; timers → 1 added; timers 1",
     "add 3; turns → store 2 3",
     "add 4; tick 2; turns →",
