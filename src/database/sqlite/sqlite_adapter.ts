@@ -33,7 +33,7 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
     backup: async (target, options) =>
       (await import("./backup.ts")).backupSqlite(path, target, options),
     restore: async (source, options) =>
-      (await import("./backup.ts")).restoreSqlite(path, source, options),
+      (await import("./restore.ts")).restoreSqlite(path, source, options),
     async migrate() {
       throw new ConfigError(
         "Cannot migrate a SQLite database: every command that writes to it migrates it",

@@ -1,0 +1,84 @@
+import { dlopen, FFIType } from "bun:ffi";
+import { closeSync, existsSync, openSync, readFileSync, statSync } from "node:fs";
+
+import { DatabaseError } from "../database.ts";
+
+/** The bytes of a file that SQLite locks: https://www.sqlite.org/fileformat2.html#the_lock_byte_page */
+const LOCK_BYTES = { from: 0x4000_0000, count: 512 };
+/** From `unistd.h`, on Linux and macOS. */
+const SEEK_SET = 0;
+const F_TLOCK = 2;
+
+/**
+ * Takes SQLite's exclusive lock on a file without SQLite: this locks even a corrupt file, and
+ * changes nothing. Until it is released, no process reads or writes the database.
+ *
+ * @returns The lock, to be disposed of. Without a file it locks nothing.
+ * @throws {DatabaseError} If another process has the database open.
+ */
+export function exclusiveLock(file: string, path: string): Disposable {
+  const lock = new DisposableStack();
+  if (!existsSync(file)) return lock;
+
+  const { lseek, lockf } = systemLibrary();
+  const descriptor = openSync(file, "r+");
+  // Closing a descriptor releases all locks of the process on the file.
+  lock.defer(() => closeSync(descriptor));
+
+  lseek(descriptor, LOCK_BYTES.from, SEEK_SET);
+  if (lockf(descriptor, F_TLOCK, LOCK_BYTES.count) === 0) return lock;
+
+  const holders = holdersOf(file);
+  lock.dispose();
+  throw new DatabaseError(`Cannot replace database "${path}": ${holders}`);
+}
+
+/** Says which processes hold a lock on a file: proc_locks(5) has the pid and the inode. */
+function holdersOf(file: string): string {
+  const { ino } = statSync(file, { bigint: true });
+  const pids = new Set<string>();
+
+  try {
+    const lock = new RegExp(`^\\d+: \\S+ +\\S+ +\\S+ +(\\d+) [0-9a-f]+:[0-9a-f]+:${ino} `, "gm");
+    for (const [, pid = ""] of readFileSync("/proc/locks", "utf8").matchAll(lock)) pids.add(pid);
+  } catch {
+    // Not Linux's, or a system without /proc.
+  }
+
+  // In another container a process has no number here.
+  pids.delete("0");
+  const names = [...pids].map((pid) => `${nameOf(pid)} (process ${pid})`);
+  return names.length === 0
+    ? "a process has it open; stop it, and try again"
+    : `${names.join(" and ")} has it open; stop it, and try again`;
+}
+
+function nameOf(pid: string): string {
+  try {
+    return readFileSync(`/proc/${pid}/comm`, "utf8").trim();
+  } catch {
+    return "a program";
+  }
+}
+
+/**
+ * The C library, because Bun and Node.js have no locks of ranges. Its name differs: glibc, musl,
+ * macOS.
+ */
+function systemLibrary() {
+  const musl = `libc.musl-${process.arch === "arm64" ? "aarch64" : "x86_64"}.so.1`;
+  for (const name of ["libc.so.6", musl, "libSystem.B.dylib"]) {
+    try {
+      return dlopen(name, {
+        lseek: { args: [FFIType.i32, FFIType.i64, FFIType.i32], returns: FFIType.i64 },
+        lockf: { args: [FFIType.i32, FFIType.i32, FFIType.i64], returns: FFIType.i32 },
+      }).symbols;
+    } catch {
+      // It is one of the others.
+    }
+  }
+
+  throw new DatabaseError(
+    "Cannot lock the database: this system has no known C library; restore on Linux or macOS",
+  );
+}

@@ -1,0 +1,274 @@
+import { Database } from "bun:sqlite";
+import { constants, createReadStream, createWriteStream, existsSync, statSync } from "node:fs";
+import { copyFile, link, mkdir, rename } from "node:fs/promises";
+import { basename, dirname, join, resolve } from "node:path";
+import { pipeline } from "node:stream/promises";
+
+import { withAbort } from "../../async/timers.ts";
+import { reasonOf } from "../../errors.ts";
+import type { ReadOptions, RestoredTokens } from "../adapter.ts";
+import { DatabaseError } from "../database.ts";
+import { checkFile } from "./check.ts";
+import { complete, draftIn, fsync } from "./draft.ts";
+import { withDatabaseError } from "./errors.ts";
+import { exclusiveLock } from "./exclusive_lock.ts";
+import { requireUnmarked } from "./failure.ts";
+import {
+  COMPANION_SUFFIXES,
+  databaseFile,
+  requireOwner,
+  requireTrustedPlace,
+  restoreDirectory,
+  walBytes,
+} from "./files.ts";
+
+/**
+ * Replaces a database, which may be missing or corrupt, by a copy of a backup. Moves its files into
+ * a directory beside it, and deletes none. Moves nothing before the copy is complete, fsynced and
+ * sound, nor while another process holds SQLite's lock on the database.
+ *
+ * After a kill the next restore finishes the rest. Until then there are three states:
+ *
+ * - the old database is in its place;
+ * - the old file is in the directory `plants.db-replacing`, and no server starts;
+ * - the restored database is in place, and all old files are in that directory.
+ *
+ * Every process that uses a database in WAL mode holds a lock on it, in whatever container it runs.
+ * A file that no server has opened yet has no WAL. A command that reads it locks it page by page,
+ * and reads the old file to its end.
+ *
+ * @param source The path of the backup, as messages have it.
+ * @returns `undefined` if it was stopped.
+ * @throws {DatabaseError} If the database is in use, or the backup is not sound or cannot be used
+ *   as it is; or if something failed after the first file was moved: then the message says what is
+ *   where.
+ * @throws {Error} The system's, if something cannot be read or written: then nothing is changed.
+ */
+export async function restoreSqlite(path: string, source: string, options: ReadOptions) {
+  const file = requireUsable(path, resolve(source));
+  // Fails early: checking a large backup takes minutes. The move takes the lock again.
+  exclusiveLock(file, path)[Symbol.dispose]();
+
+  await using draft = await draftIn(dirname(file));
+  const result = await withAbort(copyAndCheck(source, draft.path, options), options.stop);
+  if (result === undefined) return undefined;
+
+  await complete(draft.path, modeOf(file));
+
+  using _ = exclusiveLock(file, path);
+  const { replaced, tokens } = await replace(file, draft.path, source);
+  return { plants: result.plants, bytes: statSync(file).size, replaced, tokens };
+}
+
+/** Requires that a backup can replace a database. Returns the database's file, without links. */
+function requireUsable(path: string, source: string): string {
+  withDatabaseError("restore", source, () => {
+    // The newest plants of a file in use, or of a copy of it, are in the WAL.
+    if (walBytes(source) > 0)
+      throw new DatabaseError(`it has a WAL beside it ("${basename(source)}-wal"); ${MAKE_BACKUP}`);
+    requireUnmarked(source, "use an older backup, or check it: plant-store check");
+  });
+
+  return withDatabaseError("replace", path, () => {
+    const file = databaseFile(path);
+    requireTrustedPlace(file, "create");
+    // The new file will belong to this user.
+    requireOwner(file, "it");
+
+    if (existsSync(source) && databaseFile(source) === file)
+      throw new DatabaseError("the backup is the database itself");
+    return file;
+  });
+}
+
+const MAKE_BACKUP = "make a backup of that database: plant-store backup";
+
+/** Copies a backup into a draft, and checks the copy: a message names the backup. */
+async function copyAndCheck(source: string, draft: string, { onProgress }: ReadOptions) {
+  // Absolute, as the path of the draft in a message is.
+  const backup = resolve(source);
+
+  await copyInto(draft, backup).catch((cause: NodeJS.ErrnoException) => {
+    if (cause.code !== "EACCES") throw cause;
+    throw new DatabaseError(`Cannot restore "${source}": ${UNREADABLE}`, { cause });
+  });
+
+  return checkFile(draft, (finding) => `it is corrupt: ${finding}`, onProgress).catch(
+    ({ message }: Error) => {
+      throw new DatabaseError(`Cannot restore "${source}": ${message.replaceAll(draft, backup)}`);
+    },
+  );
+}
+
+/** The two files share their blocks if the file system can do that. */
+async function copyInto(draft: string, backup: string): Promise<void> {
+  try {
+    await copyFile(backup, draft, constants.COPYFILE_FICLONE);
+  } catch (error) {
+    // A container's filter of system calls may refuse copy_file_range(2).
+    if ((error as NodeJS.ErrnoException).code !== "EPERM") throw error;
+    await pipeline(createReadStream(backup), createWriteStream(draft));
+  }
+}
+
+const UNREADABLE =
+  "the user who runs this may not read it; run chown, or make backups as this user";
+
+/** The mode of the database, even in the middle of a restore. */
+function modeOf(file: string): number {
+  const old = [file, join(restoreDirectory(file), basename(file))].find((path) => existsSync(path));
+  return old === undefined ? 0o600 : statSync(old).mode;
+}
+
+/**
+ * Moves the old files aside, and the draft to their place. Moves the main file first: from then on
+ * no server starts. All others follow, because SQLite would take the old WAL for that of the
+ * restored file. From then on the old tokens cannot change: those that were ended are ended in the
+ * draft.
+ *
+ * @returns The directory with the old files, and what became of the tokens.
+ * @throws {DatabaseError} If a step fails: the message says what is where.
+ */
+async function replace(file: string, draft: string, source: string) {
+  const parent = dirname(file);
+  const aside = restoreDirectory(file);
+  const kept = `${file}-replaced-${new Date().toISOString().replaceAll(":", "-")}`;
+  const moved = `the old files are in "${aside}", and no server starts: run plant-store restore again`;
+  let outcome = `Cannot restore "${source}"`;
+  let state = !existsSync(file) && existsSync(aside) ? moved : "nothing was changed";
+
+  try {
+    // An earlier restore was killed before its last step.
+    if (existsSync(file) && existsSync(join(aside, basename(file))))
+      await renameDurably(aside, `${kept}-before`);
+
+    const old = ["", ...COMPANION_SUFFIXES]
+      .map((suffix) => file + suffix)
+      .filter((name) => existsSync(name));
+    if (old.length > 0 && !existsSync(aside)) {
+      await mkdir(aside, { mode: 0o700 });
+      await fsync(parent);
+    }
+
+    for (const name of old) {
+      await rename(name, join(aside, basename(name)));
+      state = moved;
+      // A power loss must not bring back the main file without the files beside it.
+      if (name === file) await fsync(aside, parent);
+    }
+
+    if (existsSync(aside)) await fsync(aside, parent);
+
+    const tokens = keepEndedTokens(draft, join(aside, basename(file)));
+    await fsync(draft);
+
+    // Unlike a rename, this fails if there is a file by now.
+    await link(draft, file);
+    outcome = `Restored "${source}", but a later step failed`;
+    state = `old files are in "${aside}" or "${kept}"`;
+    await fsync(parent);
+
+    if (!existsSync(aside)) return { replaced: undefined, tokens };
+    await renameDurably(aside, kept);
+    return { replaced: kept, tokens };
+  } catch (cause) {
+    throw new DatabaseError(`${outcome}: ${reasonOf(cause)}; ${state}`, { cause });
+  }
+}
+
+async function renameDurably(from: string, to: string): Promise<void> {
+  await rename(from, to);
+  await fsync(dirname(to));
+}
+
+/**
+ * Ends the tokens of a backup that were revoked or deleted after it was made: otherwise a restore
+ * would make a leaked token valid again.
+ *
+ * @param backup The path of the copy that will replace the database. No process has it open.
+ * @param replaced The path of the database before. It may be missing or corrupt, or of another
+ *   history: then it says nothing of some tokens, or of all.
+ */
+function keepEndedTokens(backup: string, replaced: string): RestoredTokens {
+  using client = new Database(backup, { readwrite: true, safeIntegers: true });
+  const before = tokensOf(client);
+  const accepted = before.rows.filter(isAccepted);
+  const after = tryToRead(replaced);
+  if (after === undefined) return { ended: 0, unconfirmed: accepted.map(({ name }) => name) };
+
+  const known = new Map(after.rows.map((token) => [token.digest.toHex(), token]));
+  const missing = accepted.filter(({ digest }) => !known.has(digest.toHex()));
+  const revoked = accepted.flatMap(({ digest }) => {
+    const at = known.get(digest.toHex())?.revoked_at;
+    return at ? [{ digest, at }] : [];
+  });
+  const deleted = isSuccessor(before, after, missing.length + revoked.length) ? missing : [];
+  const ended = revoked.length + deleted.length;
+
+  if (ended > 0)
+    client.transaction(() => {
+      for (const { digest, at } of revoked) endToken(client, before, digest, at);
+      for (const { digest } of deleted) client.run("DELETE FROM tokens WHERE digest = ?", [digest]);
+      if (before.hasRevision)
+        client.run("UPDATE token_revision SET revision = revision + ?", [ended]);
+    })();
+
+  return { ended, unconfirmed: deleted.length > 0 ? [] : missing.map(({ name }) => name) };
+}
+
+/** A row. The columns that came with later versions may be missing. */
+interface Row {
+  readonly name: string;
+  readonly digest: Uint8Array;
+  readonly expires_at?: bigint | null;
+  readonly revoked_at?: bigint | null;
+}
+
+type Tokens = ReturnType<typeof tokensOf>;
+
+/** Reads the tokens of a database of any version. */
+function tokensOf(client: Database) {
+  const rows = client.query<Row, []>("SELECT * FROM tokens").all();
+  const hasRevision =
+    client.query("SELECT 1 FROM sqlite_schema WHERE name = 'token_revision'").get() !== null;
+  const revision = hasRevision
+    ? Number(client.query("SELECT max(revision) FROM token_revision").values()[0]?.[0])
+    : 0;
+  return { rows, hasRevision, revision };
+}
+
+/** @returns `undefined` if there is none that can be read. */
+function tryToRead(path: string): Tokens | undefined {
+  if (!existsSync(path)) return undefined;
+  try {
+    using client = new Database(path, { readonly: true, safeIntegers: true });
+    return tokensOf(client);
+  } catch {
+    // It may be replaced because it is corrupt.
+    return undefined;
+  }
+}
+
+function isAccepted({ revoked_at: revoked, expires_at: expires }: Row): boolean {
+  return !revoked && (!expires || expires > BigInt(Date.now()));
+}
+
+/**
+ * Whether one database comes from another, so that a token which it does not have was deleted. A
+ * new database, or one that was restored from an older backup, never had it. Each change of a token
+ * adds one to the revision, so a successor has at least one for each that can be seen.
+ *
+ * @param ended How many tokens were revoked or are missing.
+ */
+function isSuccessor(before: Tokens, after: Tokens, ended: number): boolean {
+  const known = new Set(before.rows.map(({ digest }) => digest.toHex()));
+  const added = after.rows.filter(({ digest }) => !known.has(digest.toHex())).length;
+  return after.revision >= before.revision + ended + added;
+}
+
+/** A backup of the first version has no column for it: there the token is deleted. */
+function endToken(client: Database, { rows }: Tokens, digest: Uint8Array, at: bigint): void {
+  if (rows[0] !== undefined && "revoked_at" in rows[0])
+    client.run("UPDATE tokens SET revoked_at = ? WHERE digest = ?", [at, digest]);
+  else client.run("DELETE FROM tokens WHERE digest = ?", [digest]);
+}
