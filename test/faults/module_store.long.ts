@@ -4,7 +4,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 
-import { walBytes } from "../../src/database/sqlite/files.ts";
+import { walBytes } from "../../src/database/sqlite/path.ts";
 import { installPackage } from "../support/installed_package.ts";
 import { INTACT, worse } from "../support/ledger.ts";
 import { limited, printedSeed, randomFrom, randomPlants, startLoad } from "../support/load.ts";

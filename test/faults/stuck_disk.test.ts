@@ -2,7 +2,7 @@ import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs";
 
-import { walBytes } from "../../src/database/sqlite/files.ts";
+import { walBytes } from "../../src/database/sqlite/path.ts";
 import { bearer, post, TOKEN, untilTokenIs } from "../support/client.ts";
 import { makeLedger } from "../support/ledger.ts";
 import { getBytes, limited, newPlants, postBytes, verdictOf } from "../support/load.ts";

@@ -10,7 +10,7 @@ import { connect } from "./bun_driver.ts";
 import { complete, draftIn, fsync } from "./draft.ts";
 import { withDatabaseError } from "./errors.ts";
 import { requireUnmarked } from "./failure.ts";
-import { requireNotRoot } from "./files.ts";
+import { requireNotRoot } from "./trust.ts";
 import { reasonOfCall, startWorker } from "./worker_calls.ts";
 
 /**

@@ -3,7 +3,7 @@ import { link, lstat, mkdtemp, open, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 
 import { DatabaseError } from "../database.ts";
-import { createPrivateFile } from "./files.ts";
+import { createPrivateFile } from "./trust.ts";
 
 const PREFIX = ".plant-store-backup-";
 

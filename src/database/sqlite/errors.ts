@@ -4,7 +4,8 @@ import { basename, dirname } from "node:path";
 import { isSystemError } from "../../errors.ts";
 import { DatabaseError } from "../database.ts";
 import { CODES, primaryCodeOf, resultCodeOf } from "./failure.ts";
-import { canWrite, NOT_WRITABLE, walBytes } from "./files.ts";
+import { canWrite, NOT_WRITABLE } from "./files.ts";
+import { walBytes } from "./path.ts";
 
 /**
  * Turns an error of SQLite, of the system or of our own checks into one line for the operator,

@@ -2,14 +2,9 @@ import { existsSync, renameSync, rmSync, writeFileSync } from "node:fs";
 
 import { isSystemError, PlantStoreError } from "../../errors.ts";
 import { DatabaseError } from "../database.ts";
-import {
-  CORRUPT_SUFFIX,
-  createPrivateFile,
-  databaseFile,
-  readTrusted,
-  UNSYNCED_SUFFIX,
-} from "./files.ts";
 import { inodeOf } from "./open_files.ts";
+import { CORRUPT_SUFFIX, databaseFile, UNSYNCED_SUFFIX } from "./path.ts";
+import { createPrivateFile, readTrusted } from "./trust.ts";
 
 // What an error of SQLite means for a plant, for the store, and for the next process:
 //

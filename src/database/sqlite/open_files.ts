@@ -1,7 +1,7 @@
 import { statSync } from "node:fs";
 
 import { DatabaseError } from "../database.ts";
-import { walFile } from "./files.ts";
+import { walFile } from "./path.ts";
 
 /** Why a commit that is on the disk may not be acknowledged. */
 export interface Loss {

@@ -12,10 +12,11 @@ import {
   markUnsynced,
   requireUnmarked,
 } from "./failure.ts";
-import { databaseFile, isOnePage, requireFiles, walBytes } from "./files.ts";
+import { isOnePage, requireFiles } from "./files.ts";
 import { hasOurTables, lastMigration, migrate, NEWEST } from "./migrations.ts";
 import { identityOf } from "./open_files.ts";
 import { checkOnOpening } from "./opening_check.ts";
+import { databaseFile, walBytes } from "./path.ts";
 
 /** How long a command waits for the lock of another process, in milliseconds. */
 export const BUSY_TIMEOUT_MS = 5_000;

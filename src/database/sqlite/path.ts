@@ -1,3 +1,8 @@
+import { existsSync, lstatSync, realpathSync, statSync } from "node:fs";
+import { basename, dirname, join } from "node:path";
+
+import { DatabaseError } from "../database.ts";
+
 /**
  * `file:PATH`, `file:///PATH` (RFC 8089), or a bare path. A bare text with a colon or an at sign may
  * be a mistyped URL with a password.
@@ -14,4 +19,82 @@ const FILE = /^(?:file:(?:\/\/(?=\/))?(?=[^?#]+$)|(?=[^:@?#]+$))(.+)$/s;
 export function sqlitePath(text: string): string | undefined {
   const path = FILE.exec(text)?.[1]?.trim();
   return !path || path.startsWith("//") || path === ":memory:" ? undefined : path;
+}
+
+/**
+ * Resolves the symbolic links in the path of a database, which need not exist yet. SQLite follows
+ * links, and names the files beside the database after the target.
+ *
+ * @throws {DatabaseError} If the path is a directory, or a link to a file that does not exist, or
+ *   in no directory, or not UTF-8, or too long for SQLite.
+ * @throws {Error} The system's, if the path cannot be resolved.
+ */
+export function databaseFile(path: string): string {
+  // bun:sqlite ignores white space around a path.
+  const file = path.trim();
+  // SQLite would ignore the slash.
+  if (/\/\.?$/.test(file)) throw new DatabaseError("it is not a file");
+
+  try {
+    return requireUsablePath(realpathSync.native(file));
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === "ENOTDIR") throw new DatabaseError("it is not a file");
+    if (code === "ELOOP") throw new DatabaseError("its symbolic links lead to each other");
+    if (code !== "ENOENT") throw error;
+  }
+
+  const link = lstatSync(file, { throwIfNoEntry: false });
+  if (link?.isSymbolicLink())
+    throw new DatabaseError("it is a symbolic link to a file that is not there");
+  // Another process has just created it.
+  if (link !== undefined) return databaseFile(path);
+
+  if (!existsSync(dirname(file))) throw new DatabaseError("there is no such directory");
+  return requireUsablePath(join(realpathSync.native(dirname(file)), basename(file)));
+}
+
+/** The longest path that SQLite opens, in bytes: of its 512, it keeps eight for "-journal". */
+const MAX_PATH_BYTES = 504;
+
+/**
+ * Requires that SQLite can open a path, which has no links.
+ *
+ * @throws {DatabaseError} If it is too long or not UTF-8.
+ */
+function requireUsablePath(path: string): string {
+  // A string has U+FFFD for bytes that are not UTF-8, so it may be the path of another file.
+  if (path.includes("\uFFFD")) throw new DatabaseError("its path is not UTF-8; move it");
+  if (Buffer.byteLength(path) > MAX_PATH_BYTES)
+    throw new DatabaseError(`its path is longer than ${MAX_PATH_BYTES} bytes; use a shorter one`);
+  return path;
+}
+
+/** The WAL of a database, beside the file itself. */
+export function walFile(path: string): string {
+  return `${databaseFile(path)}-wal`;
+}
+
+/** The size of the WAL of a database, in bytes; 0 if there is none or it cannot be reached. */
+export function walBytes(path: string): number {
+  try {
+    return statSync(walFile(path), { throwIfNoEntry: false })?.size ?? 0;
+  } catch {
+    return 0;
+  }
+}
+
+/** The suffixes of the markers, which this program writes: failure.ts has what they say. */
+export const CORRUPT_SUFFIX = "-corrupt";
+export const UNSYNCED_SUFFIX = "-unsynced";
+export const MARKERS: readonly string[] = [CORRUPT_SUFFIX, UNSYNCED_SUFFIX];
+
+/** The suffixes of the files that SQLite and this program keep beside a database. */
+export const COMPANION_SUFFIXES = ["-wal", "-journal", "-shm", ...MARKERS];
+
+export const RESTORE_SUFFIX = "-replacing";
+
+/** The directory that holds the old files during a restore, which renames it at its end. */
+export function restoreDirectory(file: string): string {
+  return file + RESTORE_SUFFIX;
 }

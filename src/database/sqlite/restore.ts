@@ -13,14 +13,8 @@ import { complete, draftIn, fsync } from "./draft.ts";
 import { withDatabaseError } from "./errors.ts";
 import { exclusiveLock } from "./exclusive_lock.ts";
 import { requireUnmarked } from "./failure.ts";
-import {
-  COMPANION_SUFFIXES,
-  databaseFile,
-  requireOwner,
-  requireTrustedPlace,
-  restoreDirectory,
-  walBytes,
-} from "./files.ts";
+import { COMPANION_SUFFIXES, databaseFile, restoreDirectory, walBytes } from "./path.ts";
+import { requireOwner, requireTrustedPlace } from "./trust.ts";
 
 /**
  * Replaces a database, which may be missing or corrupt, by a copy of a backup. Moves its files into

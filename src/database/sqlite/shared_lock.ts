@@ -1,7 +1,7 @@
 import { closeSync, openSync, readdirSync, readSync } from "node:fs";
 
-import { SEES_PROCESS } from "./files.ts";
 import { identityOf, type Loss } from "./open_files.ts";
+import { SEES_PROCESS } from "./trust.ts";
 
 /** The shared lock of an open database. Disposing of it closes no file of the database. */
 export interface SharedLock extends Disposable {

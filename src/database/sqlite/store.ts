@@ -14,8 +14,8 @@ import {
   toPlantStoreError,
   unavailable,
 } from "./failure.ts";
-import { databaseFile } from "./files.ts";
 import { watchFiles } from "./open_files.ts";
+import { databaseFile } from "./path.ts";
 import { watchLock } from "./shared_lock.ts";
 
 /**

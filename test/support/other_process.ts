@@ -1,0 +1,26 @@
+import { join } from "node:path";
+
+import { ROOT } from "./program.ts";
+
+/** What a script in another process begins with. */
+export const PRELUDE = `
+  import { connect } from ${JSON.stringify(join(ROOT, "src/database/sqlite/bun_driver.ts"))};
+  import { addPlants } from ${JSON.stringify(join(ROOT, "test/support/add_plants.ts"))};
+  import { sqliteDatabase } from ${JSON.stringify(join(ROOT, "src/database/sqlite/sqlite_database.ts"))};
+  const [, path, access] = process.argv;`;
+
+/** Runs a script in another process, which is ended if it hangs. Returns what it prints. */
+export function runApart(script: string, ...args: string[]): string {
+  const command = [process.execPath, "-e", PRELUDE + script, ...args];
+  return Bun.spawnSync(command, { timeout: 10_000, killSignal: "SIGKILL" })
+    .stdout.toString()
+    .trim();
+}
+
+/** Ends a script, and leaves its files as they are. */
+export const KILL = `process.kill(process.pid, "SIGKILL");`;
+
+/** A database whose last plants are in its WAL alone, as a kill leaves it. */
+export function killed(path: string): void {
+  runApart(`addPlants(connect(path))([{ id: 1n, name: "Fern" }]); ${KILL}`, path);
+}
