@@ -7,8 +7,8 @@ import type { CheckResult, Progress } from "../adapter.ts";
 import { Client, connect } from "./bun_driver.ts";
 import { numberFrom } from "./driver.ts";
 import { corruptionIn, FailedSyncError } from "./failure.ts";
+import { identityOf } from "./file_identity.ts";
 import { checkIntegrity } from "./integrity.ts";
-import { identityOf } from "./open_files.ts";
 import { emit, serveCalls } from "./worker_calls.ts";
 
 /**

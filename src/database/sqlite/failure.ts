@@ -2,7 +2,7 @@ import { existsSync, renameSync, rmSync, writeFileSync } from "node:fs";
 
 import { isSystemError, PlantStoreError } from "../../errors.ts";
 import { DatabaseError } from "../database.ts";
-import { inodeOf } from "./open_files.ts";
+import { inodeOf } from "./file_identity.ts";
 import { CORRUPT_SUFFIX, databaseFile, UNSYNCED_SUFFIX } from "./path.ts";
 import { createPrivateFile, readTrusted } from "./trust.ts";
 

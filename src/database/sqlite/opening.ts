@@ -12,9 +12,9 @@ import {
   markUnsynced,
   requireUnmarked,
 } from "./failure.ts";
+import { identityOf } from "./file_identity.ts";
 import { isOnePage, requireFiles } from "./files.ts";
 import { hasOurTables, lastMigration, migrate, NEWEST } from "./migrations.ts";
-import { identityOf } from "./open_files.ts";
 import { checkOnOpening } from "./opening_check.ts";
 import { databaseFile, walBytes } from "./path.ts";
 

@@ -1,6 +1,6 @@
 import { closeSync, openSync, readdirSync, readSync } from "node:fs";
 
-import { identityOf, type Loss } from "./open_files.ts";
+import { identityOf, type Loss } from "./file_identity.ts";
 import { SEES_PROCESS } from "./trust.ts";
 
 /** The shared lock of an open database. Disposing of it closes no file of the database. */

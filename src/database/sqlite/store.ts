@@ -14,7 +14,7 @@ import {
   toPlantStoreError,
   unavailable,
 } from "./failure.ts";
-import { watchFiles } from "./open_files.ts";
+import { watchFiles } from "./file_identity.ts";
 import { databaseFile } from "./path.ts";
 import { watchLock } from "./shared_lock.ts";
 

@@ -2,7 +2,7 @@
 // thread may not.
 import type { BackgroundApi, Checked } from "./background_worker.ts";
 import { connect } from "./bun_driver.ts";
-import { identityOf } from "./open_files.ts";
+import { identityOf } from "./file_identity.ts";
 import { type SqliteDatabase, sqliteDatabase } from "./sqlite_database.ts";
 import type { SqliteTokens } from "./tokens.ts";
 import {
