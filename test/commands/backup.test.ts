@@ -18,7 +18,7 @@ import { basename, dirname, join } from "node:path";
 import { Glob } from "bun";
 
 import { connect } from "../../src/database/sqlite/bun_driver.ts";
-import { corruptionMarker } from "../../src/database/sqlite/failure.ts";
+import { corruptionMarker } from "../../src/database/sqlite/markers.ts";
 import { APPLICATION_ID } from "../../src/database/sqlite/migrations.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { TOKEN } from "../support/client.ts";

@@ -5,7 +5,7 @@ import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { eventLoopTurn } from "../../src/async/timers.ts";
 import type { Io } from "../../src/commands/terminal.ts";
 import { connect } from "../../src/database/sqlite/bun_driver.ts";
-import { corruptionMarker } from "../../src/database/sqlite/failure.ts";
+import { corruptionMarker } from "../../src/database/sqlite/markers.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant, PLANT_FIELDS } from "../../src/plant/plant.ts";
 import { parsePlant } from "../../src/plant/plant_json.ts";
 import { addPlants } from "../support/add_plants.ts";

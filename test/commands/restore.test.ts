@@ -14,7 +14,7 @@ import {
 import { join } from "node:path";
 
 import { connect } from "../../src/database/sqlite/bun_driver.ts";
-import { corruptionMarker } from "../../src/database/sqlite/failure.ts";
+import { corruptionMarker } from "../../src/database/sqlite/markers.ts";
 import { addPlants } from "../support/add_plants.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";

@@ -2,7 +2,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { statSync, writeFileSync } from "node:fs";
 import { open } from "node:fs/promises";
 
-import { corruptionMarker } from "../../src/database/sqlite/failure.ts";
+import { corruptionMarker } from "../../src/database/sqlite/markers.ts";
 import { TOKEN } from "../support/client.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";
 import { databaseFixture, filesIn } from "../support/database_fixture.ts";

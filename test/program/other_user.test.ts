@@ -16,7 +16,7 @@ import {
 import { dirname, join } from "node:path";
 
 import { connect } from "../../src/database/sqlite/bun_driver.ts";
-import { corruptionMarker, markUnsynced } from "../../src/database/sqlite/failure.ts";
+import { corruptionMarker, markUnsynced } from "../../src/database/sqlite/markers.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { filesIn } from "../support/database_fixture.ts";
 import { executable } from "../support/executable.ts";

@@ -9,7 +9,7 @@ import type { BackgroundApi } from "./background_worker.ts";
 import { connect } from "./bun_driver.ts";
 import { complete, draftIn, fsync } from "./draft.ts";
 import { withDatabaseError } from "./errors.ts";
-import { requireUnmarked } from "./failure.ts";
+import { requireUnmarked } from "./markers.ts";
 import { requireNotRoot } from "./trust.ts";
 import { reasonOfCall, startWorker } from "./worker_calls.ts";
 

@@ -3,7 +3,7 @@ import type { ReadOptions } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import type { BackgroundApi } from "./background_worker.ts";
 import { withDatabaseError } from "./errors.ts";
-import { corruptionMarker } from "./failure.ts";
+import { corruptionMarker } from "./markers.ts";
 import { reasonOfCall, startWorker } from "./worker_calls.ts";
 
 /**

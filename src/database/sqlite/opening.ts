@@ -4,16 +4,10 @@ import { DatabaseError } from "../database.ts";
 import { WAL_FILE_BYTES } from "./checkpoint.ts";
 import { type Connection, type OpenFile, valueFrom } from "./driver.ts";
 import { toDatabaseError } from "./errors.ts";
-import {
-  clearUnsynced,
-  isFailedSync,
-  isLocked,
-  isUnsynced,
-  markUnsynced,
-  requireUnmarked,
-} from "./failure.ts";
+import { isFailedSync, isLocked } from "./failure.ts";
 import { identityOf } from "./file_identity.ts";
 import { isOnePage, requireFiles } from "./files.ts";
+import { clearUnsynced, isUnsynced, markUnsynced, requireUnmarked } from "./markers.ts";
 import { hasOurTables, lastMigration, migrate, NEWEST } from "./migrations.ts";
 import { checkOnOpening } from "./opening_check.ts";
 import { databaseFile, walBytes } from "./path.ts";

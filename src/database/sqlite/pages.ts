@@ -3,7 +3,8 @@ import type { OpenPlants } from "../adapter.ts";
 import { DatabaseError, keysetPages, PAGE_PLANTS, PAGE_TEXT } from "../database.ts";
 import { type Client, connect } from "./bun_driver.ts";
 import { withDatabaseError } from "./errors.ts";
-import { corruptionIn, corruptionMarker } from "./failure.ts";
+import { corruptionIn } from "./failure.ts";
+import { corruptionMarker } from "./markers.ts";
 import type { plants } from "./schema.ts";
 
 /** The row of a plant: `null` stands for a field that the plant does not have. */

@@ -84,7 +84,7 @@ export function walBytes(path: string): number {
   }
 }
 
-/** The suffixes of the markers, which this program writes: failure.ts has what they say. */
+/** The suffixes of the markers, which this program writes: markers.ts has what they say. */
 export const CORRUPT_SUFFIX = "-corrupt";
 export const UNSYNCED_SUFFIX = "-unsynced";
 export const MARKERS: readonly string[] = [CORRUPT_SUFFIX, UNSYNCED_SUFFIX];

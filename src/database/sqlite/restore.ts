@@ -12,7 +12,7 @@ import { checkFile } from "./check.ts";
 import { complete, draftIn, fsync } from "./draft.ts";
 import { withDatabaseError } from "./errors.ts";
 import { exclusiveLock } from "./exclusive_lock.ts";
-import { requireUnmarked } from "./failure.ts";
+import { requireUnmarked } from "./markers.ts";
 import { COMPANION_SUFFIXES, databaseFile, restoreDirectory, walBytes } from "./path.ts";
 import { requireOwner, requireTrustedPlace } from "./trust.ts";
 

@@ -7,14 +7,13 @@ import { toDatabaseError } from "./errors.ts";
 import {
   CorruptError,
   corruptionIn,
-  corruptionMarker,
   isFailedSync,
   isLocked,
-  markUnsynced,
   toPlantStoreError,
   unavailable,
 } from "./failure.ts";
 import { watchFiles } from "./file_identity.ts";
+import { corruptionMarker, markUnsynced } from "./markers.ts";
 import { databaseFile } from "./path.ts";
 import { watchLock } from "./shared_lock.ts";
 

@@ -3,7 +3,7 @@ import { copyFileSync, existsSync, renameSync, writeFileSync } from "node:fs";
 
 import { DatabaseError } from "../../../src/database/database.ts";
 import { connect } from "../../../src/database/sqlite/bun_driver.ts";
-import { corruptionMarker } from "../../../src/database/sqlite/failure.ts";
+import { corruptionMarker } from "../../../src/database/sqlite/markers.ts";
 import { sqliteAdapter } from "../../../src/database/sqlite/sqlite_adapter.ts";
 import { databaseFixture, HOSTILE_PLANTS } from "../../support/database_fixture.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";

@@ -1,0 +1,115 @@
+import { existsSync, renameSync, rmSync, writeFileSync } from "node:fs";
+
+import { DatabaseError } from "../database.ts";
+import { inodeOf } from "./file_identity.ts";
+import { CORRUPT_SUFFIX, databaseFile, UNSYNCED_SUFFIX } from "./path.ts";
+import { createPrivateFile, readTrusted } from "./trust.ts";
+
+// BUG: a marker that cannot be written, on a disk that is full or read-only by then, is missing. The
+// next check finds corruption again; a server resets the WAL at every start; but a command that
+// writes before the next server starts trusts what the failed fsync left in the page cache.
+
+/** How much of a corruption marker is read, in bytes. */
+const MARKER_BYTES = 4_096;
+
+/**
+ * The marker that the file which the path has now is corrupt: a corrupt file cannot be trusted with
+ * that itself.
+ *
+ * It names the file by its inode. Nothing inside a file distinguishes a restored backup from it: a
+ * copy has the same content. The number of the device is left out, because a boot or a mount may
+ * change it. If a file system gives the inode to a restored backup, that is refused until
+ * `plant-store check` has found nothing.
+ */
+export function corruptionMarker(path: string) {
+  const file = databaseFile(path);
+  const inode = inodeOf(path);
+  const content = () => readTrusted(file, CORRUPT_SUFFIX, MARKER_BYTES);
+
+  return {
+    /** The content of the marker, for `clear`. */
+    content,
+
+    /** The corruption that was found, in one line; `undefined` if none is known. Reads the disk. */
+    finding(): string | undefined {
+      try {
+        // Before every call of the store: there is none, and looking for it costs least.
+        if (!existsSync(file + CORRUPT_SUFFIX)) return undefined;
+        const marked = JSON.parse(content() ?? "{}") as {
+          readonly inode?: string;
+          readonly finding?: string;
+        };
+        return marked.inode === inode ? marked.finding : undefined;
+      } catch {
+        // A crash cut it off: the next check finds the corruption again.
+        return undefined;
+      }
+    },
+
+    /** Marks the file if possible. Otherwise the next check finds the corruption again. */
+    write(finding: string): void {
+      if (inode === undefined) return;
+
+      const line = finding.replaceAll("\n", " ").slice(0, MARKER_BYTES / 8);
+      // As JSON, which an operator may read.
+      const marked = { inode, finding: line, foundAt: new Date().toISOString() };
+      const draft = `${file}${CORRUPT_SUFFIX}-new`;
+
+      try {
+        try {
+          rmSync(draft, { force: true });
+          createPrivateFile(draft, `${JSON.stringify(marked)}\n`);
+          // Replaces the marker as a whole: on a full disk the old one stays.
+          renameSync(draft, file + CORRUPT_SUFFIX);
+        } finally {
+          rmSync(draft, { force: true });
+        }
+      } catch {
+        // The disk may be full or read-only by now.
+      }
+    },
+
+    /** Removes the marker if it still has this content, and the path still has the same file. */
+    clear(before: string | undefined): void {
+      if (before === undefined || content() !== before || inodeOf(path) !== inode) return;
+      rmSync(file + CORRUPT_SUFFIX, { force: true });
+    },
+  };
+}
+
+/**
+ * Requires that a file is not marked as corrupt. Only a check of the whole file, or another file,
+ * ends that.
+ *
+ * @param advice What to do about it.
+ * @throws {DatabaseError} If it is marked.
+ */
+export function requireUnmarked(path: string, advice: string): void {
+  const finding = corruptionMarker(path).finding();
+  if (finding !== undefined) throw new DatabaseError(`it is corrupt (${finding}); ${advice}`);
+}
+
+/**
+ * Marks that an fsync of the database or of its WAL failed, if possible: the next process may read
+ * data that exists only in the page cache, and no later fsync writes it. The marker itself needs no
+ * fsync: a power loss ends the page cache as well.
+ *
+ * @param file From {@linkcode databaseFile}.
+ */
+export function markUnsynced(file: string): void {
+  try {
+    writeFileSync(file + UNSYNCED_SUFFIX, "", { flag: "wx", mode: 0o600 });
+  } catch {
+    // It is there; or the disk that failed is full or read-only by now.
+  }
+}
+
+/** Whether a file is marked by {@linkcode markUnsynced}. */
+export function isUnsynced(file: string): boolean {
+  return existsSync(file + UNSYNCED_SUFFIX);
+}
+
+/** Removes the mark, once the WAL was reset. */
+export function clearUnsynced(file: string): void {
+  rmSync(file + UNSYNCED_SUFFIX, { force: true });
+}
