@@ -10,6 +10,7 @@ import { memoryTokens } from "../../src/database/memory.ts";
 import { connect } from "../../src/database/sqlite/bun_driver.ts";
 import { sqliteDatabase } from "../../src/database/sqlite/sqlite_database.ts";
 import type { PlantStoreError } from "../../src/errors.ts";
+import { fern, insertOf } from "../support/plants.ts";
 import { emptyDirectory } from "../support/program.ts";
 
 const CREATED = new Date("2026-01-01T00:00:00Z");
@@ -159,7 +160,7 @@ test("tokenCache() reads nothing again when another process stores plants or use
   const list = spyOn(database.tokens, "list");
   const cache = await tokenCache(database.tokens);
 
-  elsewhere.run("INSERT INTO plants (id, name) VALUES (1, 'Fern')");
+  elsewhere.run(insertOf(fern()));
   elsewhere.run("UPDATE tokens SET last_used_at = 1");
   await cache.refresh();
   expect(list).toHaveBeenCalledTimes(1);

@@ -11,7 +11,7 @@ import { parsePlant } from "../../src/plant/plant_json.ts";
 import { addPlants } from "../support/add_plants.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";
 import { databaseFixture, filesIn, HOSTILE_PLANTS } from "../support/database_fixture.ts";
-import { fern } from "../support/plants.ts";
+import { fern, jsonOf } from "../support/plants.ts";
 import { emptyDirectory, runToEnd, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
 import { exported, runCommand } from "../support/stream_io.ts";
@@ -54,7 +54,7 @@ test("export writes each of many plants once, ordered by id", async () => {
     id: BigInt(-index),
     name: `dense ${index}`,
   }));
-  const ends = [INT64_MIN, INT64_MAX].map((id) => ({ id, name: "end" }));
+  const ends = [INT64_MIN, INT64_MAX].map((id) => fern({ id, name: "end" }));
   const plants = [...MANY.slice(1), ...dense, ...ends];
   using database = await databaseFixture(plants);
 
@@ -70,10 +70,10 @@ test("export --format csv quotes as RFC 4180 says, and tells an absent tag from 
   const end = `${",".repeat(PLANT_FIELDS.length - 2)}\r\n`;
   using database = await databaseFixture([
     fern({ id: INT64_MIN }),
-    { id: -1n, name: "", tag: "" },
-    { id: 1n, name: "a,b", tag: 'the "best"' },
-    { id: 2n, name: "two\nlines", tag: "a\rb" },
-    { id: 3n, name: " 🌱 ", tag: "=1+1" },
+    fern({ id: -1n, name: "", tag: "" }),
+    fern({ name: "a,b", tag: 'the "best"' }),
+    fern({ id: 2n, name: "two\nlines", tag: "a\rb" }),
+    fern({ id: 3n, name: " 🌱 ", tag: "=1+1" }),
     { id: INT64_MAX, name: '"' },
   ]);
 
@@ -97,7 +97,7 @@ test("export holds a few plants at a time, and fewer of long ones", async () => 
   }));
   using database = await databaseFixture([
     ...long,
-    ...MANY.map(({ id, name }) => ({ id: id | (1n << 40n), name })),
+    ...MANY.map(({ id, name }) => fern({ id: id | (1n << 40n), name })),
   ]);
   const chunks: string[] = [];
 
@@ -152,7 +152,7 @@ test("export has every plant that was stored before it began while others are ad
     const ids = [INT64_MIN, INT64_MAX, 0n, 1n << 61n, -(1n << 61n)].map((id) =>
       BigInt.asIntN(64, id + BigInt(chunks.length)),
     );
-    add(ids.map((id) => ({ id, name: "later" })));
+    add(ids.map((id) => fern({ id, name: "later" })));
   };
 
   await runExport(database.path, { write });
@@ -172,7 +172,7 @@ test("export includes what a killed server left in the WAL, and leaves it there"
     writeFileSync(copy + suffix, readFileSync(database.path + suffix));
 
   const before = ["", "-wal"].map((suffix) => readFileSync(copy + suffix));
-  expect(await exported(copy)).toBe('{"id":1,"name":"Fern"}\n');
+  expect(await exported(copy)).toBe(`${jsonOf(fern())}\n`);
   expect(["", "-wal"].map((suffix) => readFileSync(copy + suffix))).toEqual(before);
 });
 
@@ -243,7 +243,7 @@ test.each(["before", "meanwhile"])(
     const stderr = `Database "${database.path}" is corrupt (found): read 1 plants; some may be missing\n`;
 
     expect(await runExport(database.path, { write })).toEqual({ exitCode: 1, stdout: "", stderr });
-    expect(written).toBe('{"id":1,"name":"Fern"}\n');
+    expect(written).toBe(`${jsonOf(fern())}\n`);
   },
 );
 
@@ -315,7 +315,7 @@ test.each(STOPS)("export that is stopped ends at once, %s, and says so", async (
 });
 
 test("export into a pipe that is closed ends quietly with exit code 1", async () => {
-  using database = await databaseFixture(MANY.map(({ id }) => ({ id, name: "x".repeat(300) })));
+  using database = await databaseFixture(MANY.map(({ id }) => fern({ id, name: "x".repeat(300) })));
   const program = shell('{ "$@" export; echo "exit code $?" >&2; } | head -c 5');
   const run = await runToEnd({ program, cwd: database.directory });
   expect(run).toMatchObject({ stdout: '{"id"', stderr: "exit code 1\n" });

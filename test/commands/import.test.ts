@@ -11,7 +11,7 @@ import { databaseFixture, HOSTILE_PLANTS } from "../support/database_fixture.ts"
 import { executable } from "../support/executable.ts";
 import { makeLedger } from "../support/ledger.ts";
 import { startLoad } from "../support/load.ts";
-import { ivy } from "../support/plants.ts";
+import { fern, ivy, jsonOf } from "../support/plants.ts";
 import { peakMemory } from "../support/proc.ts";
 import {
   emptyDirectory,
@@ -29,8 +29,8 @@ import { exported, runCommand } from "../support/stream_io.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-const FERN = '{"id":1,"name":"Fern"}\n';
-const IVY = '{"id":2,"name":"Ivy","tag":"indoor"}\n';
+const FERN = `${jsonOf(fern())}\n`;
+const IVY = `${jsonOf(ivy({ id: 2n, tag: "indoor" }))}\n`;
 
 function imported(path: string, source: string, options: Partial<Io> = {}) {
   return runCommand(["import", source], { DATABASE_URL: path }, options);
@@ -272,7 +272,7 @@ test("import into a database of a running server delays no request", async () =>
   const ledger = makeLedger();
   let id = 1n << 40n;
   let isOver = false;
-  const next = () => (isOver ? undefined : { id: id++, name: "loaded" });
+  const next = () => (isOver ? undefined : fern({ id: id++, name: "loaded" }));
   const load = startLoad({ url: server.url, connections: 8, ledger, next });
 
   writeFileSync(directory.at("lines"), linesOf(5_000).join(""));

@@ -20,7 +20,7 @@ import { post, TOKEN } from "../support/client.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";
 import { executable } from "../support/executable.ts";
 import { missing } from "../support/missing.ts";
-import { fern, ivy } from "../support/plants.ts";
+import { fern, ivy, jsonOf } from "../support/plants.ts";
 import {
   emptyDirectory,
   runToEnd,
@@ -31,8 +31,8 @@ import {
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-const RESTORED = '{"id":1,"name":"Fern"}\n';
-const OLD = '{"id":2,"name":"Ivy"}\n';
+const RESTORED = `${jsonOf(fern())}\n`;
+const OLD = `${jsonOf(ivy({ id: 2n }))}\n`;
 
 /** A directory with a backup, and a database whose plant is in the WAL that a killed server left. */
 async function world() {
@@ -92,7 +92,7 @@ test("restore puts the backup in place, with the old file's mode, and moves all 
   expect(await here.exported(`${old}/plants.db`)).toBe(OLD);
 
   await using server = await startServer(here.options);
-  expect((await post(server.url, { id: 2, name: "Oak" })).status).toBe(200);
+  expect((await post(server.url, fern({ id: 2n, name: "Oak" }))).status).toBe(200);
 });
 
 test("restore replaces a file that is not a database, and creates one that is missing", async () => {
@@ -212,7 +212,7 @@ test("restore is refused while a server has the database open, even one whose fi
     stderr: `Cannot replace database "plants.db": plant-store (process ${server.child.pid}) has it open; stop it, and try again\n`,
   };
   expect(await here.call("restore", "saved.db")).toEqual(refused);
-  expect((await post(server.url, { id: 3, name: "Elm" })).status).toBe(200);
+  expect((await post(server.url, fern({ id: 3n, name: "Elm" }))).status).toBe(200);
 
   writeFileSync(here.at("plants.db"), Buffer.alloc(4096), { flag: "r+" });
   expect(await here.call("restore", "saved.db")).toEqual(refused);

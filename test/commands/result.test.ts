@@ -7,14 +7,14 @@ import { TOKEN } from "../support/client.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";
 import { databaseFixture, filesIn } from "../support/database_fixture.ts";
 import { table } from "../support/guides.ts";
-import { fern } from "../support/plants.ts";
+import { fern, ivy, jsonOf } from "../support/plants.ts";
 import { runToEnd, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
 import { exported, runCommand } from "../support/stream_io.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-const LINES = '{"id":1,"name":"Fern"}\n{"id":9223372036854775807,"name":"Ivy"}\n';
+const LINES = `${jsonOf(fern())}\n${jsonOf(ivy({ id: 9223372036854775807n }))}\n`;
 
 /** A directory with `plants.db`, a sound backup of it, and two lines to import. */
 async function world() {

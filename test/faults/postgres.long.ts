@@ -3,7 +3,7 @@ import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { INTACT, makeLedger, printed } from "../support/ledger.ts";
 import { printedSeed, randomFrom, randomPlants } from "../support/load.ts";
-import { fern, moss } from "../support/plants.ts";
+import { fern, insertOf, moss } from "../support/plants.ts";
 import { skipsCluster, startCluster } from "../support/postgres.ts";
 import { openDatabase, withCluster } from "../support/postgres_database.ts";
 import { LONG_TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -93,7 +93,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
       const { url, connect } = await cluster().newDatabase();
       await using service = await openService(url, 3_000);
       await using rival = connect();
-      await rival.unsafe("BEGIN; INSERT INTO plants VALUES (1, 'Fern')").simple();
+      await rival.unsafe(`BEGIN; ${insertOf(fern())}`).simple();
 
       const name = "x".repeat(600_000);
       const adds = [0n, 1n, 2n, 3n].map((id) => service.add({ id, name }).catch((error) => error));
@@ -172,7 +172,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     await using service = await openService(url);
     const name = '"\\'.repeat(15_000);
     const adds = Array.from({ length: 1_000 }, (_, index) =>
-      service.add({ id: BigInt(index), name }),
+      service.add(fern({ id: BigInt(index), name })),
     );
 
     expect(new Set(await Promise.all(adds))).toEqual(new Set(["added"]));

@@ -14,7 +14,7 @@ import {
   startLoad,
 } from "../support/load.ts";
 import { mutant } from "../support/mutant.ts";
-import { jsonOf } from "../support/plants.ts";
+import { fern, jsonOf } from "../support/plants.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_database.ts";
 import { peakMemory } from "../support/proc.ts";
@@ -133,7 +133,7 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
 
     // What cannot be compressed needs a new page.
     const name = Array.from({ length: 100 }, () => crypto.randomUUID()).join("");
-    expect(await readError(await post(server.url, { id: 1, name }))).toEqual({
+    expect(await readError(await post(server.url, fern({ name })))).toEqual({
       status: 503,
       error: 5032,
       message: "storage is full; the plant may or may not be stored, send it again later",

@@ -21,7 +21,7 @@ import {
   wireBytes,
   type WireResponse,
 } from "../support/load.ts";
-import { jsonOf } from "../support/plants.ts";
+import { fern, jsonOf } from "../support/plants.ts";
 import { memoryOf } from "../support/proc.ts";
 import { skipsProc } from "../support/program.ts";
 import { startOnDisk, stop } from "./health.ts";
@@ -164,7 +164,7 @@ type Kind = readonly [
 ];
 
 const STORED = /^(?:200|409\/4091)$/;
-const PLANT = '{"id":1,"name":"Fern"}';
+const PLANT = jsonOf(fern());
 
 /** Clients of every bad kind, and good ones that are odd. Each request has a connection of its own. */
 function oddClients(

@@ -2,11 +2,11 @@ import { expect, test } from "bun:test";
 
 import type { Observer } from "../../src/http/observer.ts";
 import { postPlant, testApp } from "../support/app.ts";
-import { ivy } from "../support/plants.ts";
+import { fern, ivy, jsonOf } from "../support/plants.ts";
 import { readError, readPlant } from "../support/responses.ts";
 import { streamOf } from "../support/stream.ts";
 
-const FERN = '{"id": 1, "name": "Fern"}';
+const FERN = jsonOf(fern());
 const LIMIT = 1_000;
 
 // Media type

@@ -322,7 +322,10 @@ function oneConnection({ runtime, server }: Subject): void {
     const connection = await connect(server().url);
     for (const [bytes, verdict] of [
       [postBytes(fern({ id: 500n })), "200"],
-      [postBytes({ id: 500n, name: "x".repeat(60_000) }, "wrong-token-0123456789"), "401/4012"],
+      [
+        postBytes(fern({ id: 500n, name: "x".repeat(60_000) }), "wrong-token-0123456789"),
+        "401/4012",
+      ],
       [postBytes("{not json"), "400/4001"],
       [postBytes(ivy({ id: 500n })), "409/4091"],
       [postBytes("{}").replace("/plants", "/nowhere"), "404/4041"],
@@ -635,7 +638,7 @@ function hostileRequests({ start }: Subject): void {
 function lostResponses({ server }: Subject): void {
   test("a plant is stored even if its client goes away before the response, and can be sent again", async () => {
     const { url, child, stderr } = server();
-    const held = postBytes({ id: 600n, name: "held" });
+    const held = postBytes(fern({ id: 600n, name: "held" }));
     const connection = await connect(url);
     connection.send(held);
     await stderr.until(/holds 600\n/);
@@ -644,7 +647,7 @@ function lostResponses({ server }: Subject): void {
     const other = await connect(url);
     expect(await other.request(getBytes("/livez"))).toMatchObject({ status: 200 });
 
-    const rival = other.request(postBytes({ id: 600n, name: "rival" }));
+    const rival = other.request(postBytes(fern({ id: 600n, name: "rival" })));
     child.kill("SIGHUP");
     expect(await rival).toMatchObject({ status: 409 });
 
@@ -661,7 +664,7 @@ function drains({ runtime, start }: Subject): void {
     const halfSent = await connect(url);
     expect(await idle.request(getBytes("/livez"))).toMatchObject({ status: 200 });
 
-    const held = inFlight.request(postBytes({ id: 620n, name: "held" }));
+    const held = inFlight.request(postBytes(fern({ id: 620n, name: "held" })));
     await stderr.until(/holds 620\n/);
     const late = postBytes(fern({ id: 621n }));
     halfSent.send(late.slice(0, -5));

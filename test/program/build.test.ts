@@ -4,6 +4,7 @@ import { dirname, join } from "node:path";
 
 import { post, TOKEN } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
+import { fern, jsonOf } from "../support/plants.ts";
 import {
   emptyDirectory,
   FROM_SOURCE,
@@ -64,7 +65,7 @@ test("from source the server serves and checks its database, with the settings o
   using directory = emptyDirectory();
   const options = { program: FROM_SOURCE, cwd: directory.path };
   writeFileSync(directory.at(".env"), "AUTH_TOKENS=from-dot-env-0123456789\n");
-  const plant = '{"id":9223372036854775807,"name":"Fern"}';
+  const plant = jsonOf(fern({ id: 9223372036854775807n }));
 
   {
     await using server = await startServer(options);

@@ -22,6 +22,7 @@ import { filesIn } from "../support/database_fixture.ts";
 import { executable } from "../support/executable.ts";
 import { blocks } from "../support/guides.ts";
 import { skipped, skipsWithout } from "../support/missing.ts";
+import { jsonOf, moss } from "../support/plants.ts";
 import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -102,7 +103,7 @@ describe.skipIf(skipsOtherUser())("another user", () => {
 
     chmodSync(cwd, 0o755);
     for (const name of readdirSync(cwd)) chmodSync(join(cwd, name), 0o644);
-    writeFileSync(join(cwd, "plants.ndjson"), '{"id":2,"name":"Moss"}\n');
+    writeFileSync(join(cwd, "plants.ndjson"), `${jsonOf(moss({ id: 2n }))}\n`);
     for (const command of COMMANDS) {
       expect(runAsOther(cwd, ...command.split(" ")), command).toEqual(refusal(NOT_THE_OWNER));
     }
@@ -125,7 +126,7 @@ describe.skipIf(skipsOtherUser())("another user", () => {
     const { path: cwd } = directory;
     expect((await runToEnd({ cwd, args: ["token", "create", "gate"] })).exitCode).toBe(0);
 
-    writeFileSync(join(cwd, "plants.ndjson"), '{"id":2,"name":"Moss"}\n');
+    writeFileSync(join(cwd, "plants.ndjson"), `${jsonOf(moss({ id: 2n }))}\n`);
     writeFileSync(join(cwd, "plants.db-journal"), "");
     chownSync(join(cwd, "plants.db-journal"), OTHER_USER, OTHER_USER);
     const says = `"plants.db-journal" beside it belongs to uid ${OTHER_USER}, and the database to uid 0; if it is yours, give it to the owner of the database: chown -h 0 "${directory.at("plants.db")}"-*`;
@@ -301,7 +302,7 @@ describe.skipIf(skipsOtherUser())("root", () => {
       using other = otherDirectory();
       expect(runAsOther(other.path, "backup", "saved.db").exitCode).toBe(0);
 
-      writeFileSync(other.at("plants.ndjson"), '{"id":2,"name":"Moss"}\n');
+      writeFileSync(other.at("plants.ndjson"), `${jsonOf(moss({ id: 2n }))}\n`);
       const files = () => readdirSync(other.path).map((name) => stateOf(other.at(name)));
       const before = files();
 

@@ -5,7 +5,7 @@ import { bearer, post, TOKEN } from "../support/client.ts";
 import { HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { executable } from "../support/executable.ts";
 import { section } from "../support/guides.ts";
-import { fern, jsonOf, moss } from "../support/plants.ts";
+import { fern, insertOf, ivy, jsonOf, moss } from "../support/plants.ts";
 import { CONNECT_TIMEOUT, skipsCluster } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_database.ts";
 import { emptyDirectory, startServer } from "../support/program.ts";
@@ -150,7 +150,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
         ["Fern", "23514"],
         ["Moss", "23505"],
       ] as const) {
-        const response = await post(server.url, { id: 2, name });
+        const response = await post(server.url, fern({ id: 2n, name }));
         expect([response.status, await response.json()]).toEqual([
           500,
           expect.objectContaining({ error: 5001 }),
@@ -161,7 +161,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
         await server.stderr.until(new RegExp(`"level":"ERROR".*${code}`));
       }
 
-      expect(await database.importLines('{"id":1,"name":"Fern"}\n')).toEqual({
+      expect(await database.importLines(`${jsonOf(fern())}\n`)).toEqual({
         exitCode: 1,
         stdout: "",
         stderr: "Cannot add plants after line 0: unexpected error (23514)\n",
@@ -211,10 +211,10 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       await using database = await emptyDatabase();
       await database.migrate();
       await using rival = database.connect();
-      await rival.unsafe("BEGIN; INSERT INTO plants VALUES (2, 'Ivy')").simple();
+      await rival.unsafe(`BEGIN; ${insertOf(ivy({ id: 2n }))}`).simple();
 
       const imported = database.importLines(
-        '{"id":1,"name":"Fern"}\n{"id":2,"name":"Moss"}\n{"id":3,"name":"Ivy"}\n',
+        `${jsonOf(fern())}\n${jsonOf(moss({ id: 2n }))}\n${jsonOf(ivy({ id: 3n }))}\n`,
       );
       const othersAreStored = "SELECT 1 AS one FROM plants WHERE id <> 2 HAVING count(*) = 2";
       while ((await database.run(othersAreStored)).length === 0) await Bun.sleep(5);

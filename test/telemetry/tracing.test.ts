@@ -126,7 +126,7 @@ test("no token, plant, query, made-up path or other header leaves in a span, and
 
   const { requests, resources, spans } = await traced(
     [
-      postPlant({ id: 1, name: "secret" }),
+      postPlant(fern({ name: "secret" })),
       postPlant('{"secret": '),
       postPlant(fern({ id: 2n }), { ...secret, traceparent: `00-${TRACE_ID}-${PARENT}-01` }),
       get("/plants?access_token=secret", secret),

@@ -9,7 +9,7 @@ import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import type { NewPlant } from "../../../src/plant/plant.ts";
 import { citusCluster, type CitusWorker, skipsCitus } from "../../support/citus.ts";
 import { testDatabaseContract } from "../../support/database_contract.ts";
-import { fern, ivy } from "../../support/plants.ts";
+import { fern, insertOf, ivy } from "../../support/plants.ts";
 import { databaseAt, waitingProcess } from "../../support/postgres.ts";
 import { LONG_TEST_TIMEOUT_MS } from "../../support/program.ts";
 
@@ -280,7 +280,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
   test("plants of a PostgreSQL that becomes a coordinator are refused until migrate distributes them", async () => {
     await cluster.empty();
     await postgresAdapter(url()).migrate({ dryRun: false });
-    await cluster.run("INSERT INTO plants (id, name) VALUES (1, 'Fern'), (-1, 'Ivy')");
+    await cluster.run(insertOf(fern(), ivy({ id: -1n })));
     const message = "plants is not distributed by id: run plant-store migrate";
     await expect(adapter().openForServing({})).rejects.toThrow(message);
     await expect(adapter().openPlants()).rejects.toThrow(message);

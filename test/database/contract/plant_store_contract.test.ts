@@ -9,6 +9,7 @@ import {
 import type { AddOutcome, PlantStore } from "../../../src/database/database.ts";
 import { memoryDatabase } from "../../../src/database/memory.ts";
 import { type NewPlant, type Plant, samePlant } from "../../../src/plant/plant.ts";
+import { fern } from "../../support/plants.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -66,7 +67,7 @@ test.each<[what: string, bug: Bug, failing: string[]]>([
   ],
   [
     "a probe that stores a plant",
-    { probe: { id: 0n, name: "probe" } },
+    { probe: fern({ id: 0n, name: "probe" }) },
     ["probe() resolves while plants can be stored, and stores none"],
   ],
   ["no commit", { commits: "never" }, [COMMITTED, COMPARED]],
@@ -137,7 +138,7 @@ test("databaseContract() finds a plant that a probe stored, whatever its id", as
   const open = async () => {
     const database = memoryDatabase();
     const probe = async () =>
-      void (await database.plants.add([{ id: 42n, name: "probe" }], { timeoutMs: 1_000 }));
+      void (await database.plants.add([fern({ id: 42n, name: "probe" })], { timeoutMs: 1_000 }));
     return { ...database, plants: { ...database.plants, probe } };
   };
 

@@ -102,7 +102,9 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
 
     // Connected now: the whole time of the next plant is for its statement.
     expect(await addAtOnce(database, [4])).toEqual(["added"]);
-    await expect(database.add([{ id: 5n, name: "stuck" }], 500)).rejects.toMatchObject(NOT_IN_TIME);
+    await expect(database.add([fern({ id: 5n, name: "stuck" })], 500)).rejects.toMatchObject(
+      NOT_IN_TIME,
+    );
 
     await until(database.run, areStuck(1));
     // What comes next waits for one of the others, and not behind it.
@@ -115,7 +117,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     await rival.unsafe(UNLOCK);
     while (database.metric("connections_busy") !== 0) await Bun.sleep(5);
 
-    expect(await database.add([{ id: 5n, name: "stuck" }])).toEqual(["present"]);
+    expect(await database.add([fern({ id: 5n, name: "stuck" })])).toEqual(["present"]);
   });
 
   // A setting is for all databases of a cluster.
@@ -445,7 +447,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     await using rival = database.connect();
     await rival.unsafe(LOCK);
 
-    const stuck = database.add([{ id: 2n, name: "stuck" }]);
+    const stuck = database.add([fern({ id: 2n, name: "stuck" })]);
     await expect(addAtOnce(database, [3], 10)).rejects.toMatchObject(NOT_IN_TIME);
 
     await rival.unsafe(UNLOCK);
@@ -461,7 +463,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     await using rival = database.connect();
     await rival.unsafe(LOCK);
 
-    const added = database.add([{ id: 1n, name: "stuck" }]).catch((error) => error);
+    const added = database.add([fern({ name: "stuck" })]).catch((error) => error);
     await until(database.run, areStuck(1));
     await database[Symbol.asyncDispose]();
     expect(await added).toMatchObject({

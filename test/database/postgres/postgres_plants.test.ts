@@ -131,7 +131,7 @@ describe.skipIf(skipsCluster())("adding plants", () => {
       const names = ["Fern", "Moss", "Fern"];
       const addAllNames = () =>
         plants.add(
-          names.map((name) => ({ id: 98n, name })),
+          names.map((name) => fern({ id: 98n, name })),
           { timeoutMs: TEST_TIMEOUT_MS },
         );
 
@@ -307,7 +307,7 @@ describe.skipIf(skipsCluster())("adding plants", () => {
     ];
 
     const stored = texts.flatMap((name, row) => [
-      { id: BigInt(3 * row), name },
+      fern({ id: BigInt(3 * row), name }),
       ...texts.slice(0, 2).map((tag, column) => ({ id: BigInt(3 * row + column + 1), name, tag })),
     ]);
     stored.push(...texts.map((tag, row) => ({ id: BigInt(1_000 + row), name: "Fern", tag })));
@@ -324,7 +324,7 @@ describe.skipIf(skipsCluster())("adding plants", () => {
         name: name === "" ? "y" : name.replace(/.$/u, "y"),
         ...(tag !== undefined && { tag }),
       }),
-      ({ id, name, tag }) => (tag === undefined ? { id, name, tag: "" } : { id, name }),
+      ({ id, name, tag }) => (tag === undefined ? fern({ id, name, tag: "" }) : fern({ id, name })),
       ({ id, name, tag = "x" }) => ({ id, name, tag: `${tag}y` }),
     ];
 

@@ -7,7 +7,7 @@ import {
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import type { PlantStoreError } from "../../../src/errors.ts";
 import type { NewPlant } from "../../../src/plant/plant.ts";
-import { fern, ivy } from "../../support/plants.ts";
+import { fern, insertOf, ivy } from "../../support/plants.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
 import { withCluster } from "../../support/postgres_database.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
@@ -111,7 +111,7 @@ const CHANGING: readonly (readonly [
 const REJECTING: readonly (readonly [name: string, changes: readonly string[], code: string])[] = [
   [
     "another unique index",
-    ["INSERT INTO plants VALUES (1, 'Fern')", "CREATE UNIQUE INDEX by_name ON plants (name)"],
+    [insertOf(fern()), "CREATE UNIQUE INDEX by_name ON plants (name)"],
     "23505",
   ],
   [

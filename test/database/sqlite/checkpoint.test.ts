@@ -5,6 +5,7 @@ import type { ServingDatabase } from "../../../src/database/adapter.ts";
 import { connect } from "../../../src/database/sqlite/bun_driver.ts";
 import { type Checkpoint, nextCheckpoint } from "../../../src/database/sqlite/checkpoint.ts";
 import { openSqliteWorker } from "../../../src/database/sqlite/sqlite_adapter.ts";
+import { fern } from "../../support/plants.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -112,5 +113,5 @@ async function addBatches(
 
 function largePlant() {
   const [id = 0n] = crypto.getRandomValues(new BigInt64Array(1));
-  return { id, name: "x".repeat(3_000) };
+  return fern({ id, name: "x".repeat(3_000) });
 }

@@ -23,7 +23,9 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const FERN = fern();
 const MOSS = moss({ id: 2n });
-const SOME = Array.from({ length: 400 }, (_, id) => ({ id: BigInt(id), name: "x".repeat(200) }));
+const SOME = Array.from({ length: 400 }, (_, id) =>
+  fern({ id: BigInt(id), name: "x".repeat(200) }),
+);
 
 const PAGE_BYTES = 4_096;
 const OTHER_USER = 65_534;
