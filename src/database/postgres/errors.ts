@@ -109,13 +109,14 @@ const NOT_TRUSTED = "its certificate is not trusted: set sslrootcert to the CA's
 const WORDS: Readonly<Record<string, string>> = {
   // SQLSTATE (PostgreSQL's documentation, appendix A)
   "08P01": "it rejects session settings, as poolers do: connect to PostgreSQL itself",
+  "0A000":
+    "it cannot run a statement on the tables as they are now: they have a rule, or Citus has distributed them since the start, so restart the server",
   "25006": "it is read-only",
   "25P04": "transaction_timeout ended the session: raise it for the role or the database",
   "28": "it rejects this user or password",
   "3D000": "it has no such database",
   "42501": "the user lacks a privilege",
-  "42703":
-    "a table has the name of a plant-store table, but other columns: create a schema for plant-store",
+  "42703": "a plant-store table lacks a column: run plant-store migrate, or restore it",
   "42710": NAME_TAKEN,
   "42P01": "a plant-store table is missing: restore the backup",
   "42P07": NAME_TAKEN,

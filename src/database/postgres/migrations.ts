@@ -75,7 +75,7 @@ export async function pendingMigrations(connection: Connection): Promise<readonl
 
 /** The migrations that are not in the ledger. */
 async function unapplied(connection: Connection): Promise<readonly Migration[]> {
-  const rows = await connection.query<{ made_at: string }>(`SELECT made_at FROM ${LEDGER}`);
+  const rows = await readLedger(connection);
   const applied = new Set(rows.map(({ made_at }) => Number(made_at)));
   const known = MIGRATIONS.map(({ when }) => when);
 
@@ -83,6 +83,19 @@ async function unapplied(connection: Connection): Promise<readonly Migration[]> 
     throw new DatabaseError("it was made by a newer plant-store");
 
   return MIGRATIONS.filter(({ when }) => !applied.has(when));
+}
+
+async function readLedger({ query }: Connection): Promise<readonly { made_at: string }[]> {
+  try {
+    return await query(`SELECT made_at FROM ${LEDGER}`);
+  } catch (error) {
+    // undefined_column
+    if (codeOf(error) !== "42703") throw error;
+    const advice = "create a schema for plant-store";
+    throw new DatabaseError(`the table ${LEDGER} is another application's: ${advice}`, {
+      cause: error,
+    });
+  }
 }
 
 /** The key of the advisory lock that lets one session at a time migrate: "plnt". */
@@ -112,14 +125,23 @@ export async function migrate(connection: Connection): Promise<readonly Migratio
   await connection.script(`SET lock_timeout = 0; SELECT pg_advisory_lock(${LOCK})`);
   const pending = await pendingMigrations(connection);
 
-  try {
-    for (const migration of pending) await connection.script(scriptOf(migration));
-  } catch (error) {
-    // insufficient_privilege
-    if (codeOf(error) !== "42501") throw error;
-    const advice = "run plant-store migrate once as a user who may";
-    throw new DatabaseError(`the user may not create tables: ${advice}`, { cause: error });
+  for (const migration of pending) {
+    try {
+      await connection.script(scriptOf(migration));
+    } catch (error) {
+      const reason = REFUSALS[codeOf(error)]?.(migration);
+      throw reason === undefined ? error : new DatabaseError(reason, { cause: error });
+    }
   }
 
   return pending;
 }
+
+/** Why a migration fails, by the SQLSTATE, and what to do. */
+const REFUSALS: Readonly<Record<string, (migration: Migration) => string>> = {
+  // insufficient_privilege
+  "42501": () => "the user may not create tables: run plant-store migrate once as a user who may",
+  // not_null_violation
+  "23502": ({ tag }) =>
+    `migration ${tag} adds a column that is NOT NULL: the column needs a default, or a table without rows`,
+};

@@ -179,8 +179,12 @@ function connected<Result>(
 /** Requires the tables, and migrates them unless the database is only read. */
 async function requireSchema(connection: Connection, access: Access): Promise<void> {
   const pending = await pendingMigrations(connection);
+  if (pending.length === 0) return;
+
   if (access !== "create" && pending.length === MIGRATIONS.length)
     throw new DatabaseError("it has no plant-store tables");
+  if (access === "read")
+    throw new DatabaseError("its tables are those of an older version: run plant-store migrate");
 
-  if (access !== "read" && pending.length > 0) await migrate(connection);
+  await migrate(connection);
 }

@@ -52,8 +52,8 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
   );
 
   test("says clearly that something else has the name of a table", async () => {
-    const lacksColumn =
-      "a table has the name of a plant-store table, but other columns: create a schema for plant-store (42703)";
+    const otherLedger =
+      "the table plant_store_migrations is another application's: create a schema for plant-store";
     const taken =
       "another application's view, type or table has the name of a plant-store table: create a schema for plant-store";
 
@@ -63,7 +63,7 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
       [
         "CREATE TABLE plant_store_migrations (id int)",
         "DROP TABLE plant_store_migrations",
-        lacksColumn,
+        otherLedger,
       ],
     ] as const) {
       await cluster().run(made);
