@@ -20,11 +20,15 @@ const { placeholder } = sql;
 /** Drizzle writes each statement once; a connection runs it. */
 const db = drizzle.mock();
 
-/** The columns, in the order of the statement that inserts rows. Each is sent as an array. */
-const COLUMNS = Object.keys(getTableColumns(plants)) as (keyof NewPlant)[];
-const ARRAYS = COLUMNS.map(
-  (column) => sql`${placeholder(column)}::${sql.raw(plants[column].getSQLType())}[]`,
+/** The fields, in the order of the statement that inserts rows. Each is sent as an array. */
+const FIELDS = Object.keys(getTableColumns(plants)) as (keyof NewPlant)[];
+const ARRAYS = FIELDS.map(
+  (field) => sql`${placeholder(field)}::${sql.raw(plants[field].getSQLType())}[]`,
 );
+/** The columns, each under the name of its field. */
+const ROW = Object.fromEntries(
+  FIELDS.map((field) => [field, sql<string | null>`${plants[field]}`.as(field)]),
+) as Record<keyof NewPlant, SQL.Aliased<string | null>>;
 
 /** The arrays are read side by side. In FROM, each would first be copied into a temporary store. */
 const INSERT = db
@@ -32,13 +36,14 @@ const INSERT = db
   .select(sql`SELECT ${list(ARRAYS.map((array) => sql`unnest(${array})`))}`)
   // On the id only: a conflict in an operator's own unique index is an error, not a stored plant.
   .onConflictDoNothing({ target: plants.id })
-  .returning()
+  .returning(ROW)
   .toSQL().sql;
 
-const SENT_COLUMNS = COLUMNS.map((column) => sql`sent.${sql.identifier(column)}`);
+/** The place of a plant in its batch, from 1. No field has this name. */
+const PLACE = sql.identifier("#place");
 
-/** The plants to compare. Their order gives each its place, from 1. */
-const sent = sql`unnest(${list(ARRAYS)}) WITH ORDINALITY AS sent (${list(COLUMNS.map((column) => sql.identifier(column)))}, place)`;
+/** The plants to compare. Their order gives each its place. */
+const sent = sql`unnest(${list(ARRAYS)}) WITH ORDINALITY AS sent (${list(FIELDS.map((field) => sql.identifier(field)))}, ${PLACE})`;
 
 /**
  * Compares plants with the rows of their ids, byte by byte, on the server: the texts of a row may
@@ -53,10 +58,11 @@ const sent = sql`unnest(${list(ARRAYS)}) WITH ORDINALITY AS sent (${list(COLUMNS
  */
 const COMPARE = db
   .select({
-    place: sql`sent.place::int`.as("place"),
-    isSame: sql`${row(COLUMNS.map((column) => plants[column]))} = ${row(SENT_COLUMNS)}`.as(
-      "is_same",
-    ),
+    place: sql`sent.${PLACE}::int`.as("place"),
+    isSame:
+      sql`${row(FIELDS.map((field) => plants[field]))} = ${row(FIELDS.map((field) => sql`sent.${sql.identifier(field)}`))}`.as(
+        "is_same",
+      ),
   })
   .from(sent)
   .innerJoin(plants, eq(plants.id, sql`sent.id`))
@@ -253,10 +259,10 @@ async function compare(
 
 /** The parameters of {@linkcode INSERT} and {@linkcode COMPARE}: an array for each column. */
 function arraysOf(plants: readonly NewPlant[]): string[] {
-  return COLUMNS.map((column) =>
-    column === "id"
+  return FIELDS.map((field) =>
+    field === "id"
       ? bigintArray(plants.map(({ id }) => id))
-      : textArray(plants.map((plant) => plant[column])),
+      : textArray(plants.map((plant) => plant[field])),
   );
 }
 
@@ -341,9 +347,9 @@ const textBytes = sql.join(
 /** The next rows, each with how long the texts of those before it are. */
 const page = db
   .select({
-    ...getTableColumns(plants),
+    ...ROW,
     before: sql<number>`sum(${textBytes}) OVER (ORDER BY ${plants.id}) - (${textBytes})`.as(
-      "before",
+      "#before",
     ),
   })
   .from(plants)
@@ -397,14 +403,12 @@ export function durablePage(from: bigint, table?: string): Work<readonly NewPlan
 const COMMIT_NOTHING = "SELECT pg_logical_emit_message(true, 'plant-store', '')";
 
 /**
- * Commits a row to a separate table, with the locks and privileges that plants need, and adds no
- * plant. It is one statement, because on a slow network each round trip takes a share of the
- * probe's time.
+ * Runs the statements of a batch without a plant, and commits a row to a separate table: with the
+ * locks, privileges and columns that plants need, it adds no plant. It is one statement, because on
+ * a slow network each round trip takes a share of the probe's time.
  */
-const PROBE = `WITH added AS (
-    INSERT INTO plants (id, name) SELECT 0, '' WHERE false ON CONFLICT (id) DO NOTHING RETURNING id),
-  stored AS MATERIALIZED (SELECT id FROM plants WHERE false FOR KEY SHARE)
-  INSERT INTO probes (id, probed_at) SELECT $1::int, now()
+const PROBE = `WITH added AS (${INSERT}), stored AS MATERIALIZED (${COMPARE})
+  INSERT INTO probes (id, probed_at) SELECT $${FIELDS.length + 1}::int, now()
     WHERE NOT EXISTS (SELECT FROM added) AND NOT EXISTS (SELECT FROM stored)
     ON CONFLICT (id) DO UPDATE SET probed_at = excluded.probed_at RETURNING ${DURABILITY}`;
 
@@ -417,6 +421,7 @@ const PROBE_ROWS = 64;
  */
 export async function probe(connection: Connection): Promise<void> {
   const [found] = await connection.query<Durability>(PROBE, [
+    ...arraysOf([]),
     String(Math.floor(Math.random() * PROBE_ROWS)),
   ]);
   if (found !== undefined) requireDurable(found);

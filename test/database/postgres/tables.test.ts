@@ -211,6 +211,18 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
     },
   );
 
+  test.concurrent("is not ready once a column was dropped beside it", async () => {
+    await using database = await withTables();
+    await using server = await open(database.url);
+    await server.plants.probe();
+
+    await database.run("ALTER TABLE plants DROP COLUMN tag");
+    const message =
+      "a plant-store table lacks a column: run plant-store migrate, or restore it (42703)";
+    await expect(server.plants.probe()).rejects.toThrow(message);
+    await expect(server.add(FERN)).rejects.toThrow(message);
+  });
+
   test.concurrent("refuses the tables of a second server that are UNLOGGED", async () => {
     await using other = await startCluster();
     for (const { url } of [cluster(), other])

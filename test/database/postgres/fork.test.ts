@@ -1,0 +1,99 @@
+import { describe, expect, test } from "bun:test";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+
+import type * as PostgresDatabase from "../../../src/database/postgres/postgres_database.ts";
+import { openPostgres } from "../../../src/database/postgres/postgres_database.ts";
+import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
+import { mutate, type Mutation, repositoryCopy } from "../../support/mutant.ts";
+import { skipsCluster } from "../../support/postgres.ts";
+import { withCluster } from "../../support/postgres_database.ts";
+import { TEST_TIMEOUT_MS } from "../../support/program.ts";
+
+const MODULE = "src/database/postgres/postgres_database.ts";
+const TAGGED = { id: 1n, name: "Fern", tag: "shade" };
+const MOSS = { id: 2n, name: "Moss" };
+const TIMEOUT = { timeoutMs: TEST_TIMEOUT_MS };
+
+/** A copy of the repository with these changes, and its way to open a database. */
+async function fork(mutations: readonly Mutation[], files: Readonly<Record<string, string>> = {}) {
+  const copy = repositoryCopy();
+  for (const [name, text] of Object.entries(files)) writeFileSync(join(copy.path, name), text);
+  for (const mutation of mutations) mutate(copy.path, mutation);
+
+  const room = (await import(join(copy.path, MODULE))) as typeof PostgresDatabase;
+  return { ...room, [Symbol.dispose]: () => copy[Symbol.dispose]() };
+}
+
+/** A second migration. */
+function forkWithMigration(sql: string) {
+  const embedded: readonly Mutation[] = [
+    {
+      file: "src/database/postgres/migrations.ts",
+      from: "import journal from",
+      to: 'import light from "../../../drizzle/postgres/0001_light.sql" with { type: "text" };\nimport journal from',
+    },
+    {
+      file: "src/database/postgres/migrations.ts",
+      from: '  "0000_plants_and_tokens": plantsAndTokens,\n',
+      to: '  "0000_plants_and_tokens": plantsAndTokens,\n  "0001_light": light,\n',
+    },
+    {
+      file: "drizzle/postgres/meta/_journal.json",
+      from: "    }\n  ]",
+      to: '    },\n    { "idx": 1, "version": "7", "when": 1895280020608, "tag": "0001_light", "breakpoints": true }\n  ]',
+    },
+  ];
+  return fork(embedded, { "drizzle/postgres/0001_light.sql": sql });
+}
+
+describe.skipIf(skipsCluster())("a fork on PostgreSQL", () => {
+  const cluster = withCluster();
+
+  test("stores, finds and reads a field whose column has another name, which is a word of SQL", async () => {
+    const renamed = { from: "tag: text()", to: 'tag: text("group")' };
+    using forked = await fork([
+      { file: "src/database/postgres/schema.ts", ...renamed },
+      {
+        file: "drizzle/postgres/0000_plants_and_tokens.sql",
+        from: '"tag" text',
+        to: '"group" text',
+      },
+    ]);
+    await using database = await cluster().newDatabase();
+    await using store = await forked.openPostgres(parsePostgresUrl(database.url));
+
+    for (const outcome of ["added", "present"] as const)
+      expect(await store.plants.add([TAGGED, MOSS], TIMEOUT)).toEqual([outcome, outcome]);
+    expect(await store.plants.add([{ ...TAGGED, tag: "sun" }], TIMEOUT)).toEqual(["conflict"]);
+    await store.plants.probe();
+    expect((await Array.fromAsync(store.pages())).flat()).toEqual([TAGGED, MOSS]);
+  });
+
+  test("tells whoever reads the tables of the version before to migrate", async () => {
+    using forked = await forkWithMigration('ALTER TABLE "plants" ADD COLUMN "light" text;\n');
+    await using database = await cluster().newDatabase();
+    const url = parsePostgresUrl(database.url);
+    await (await openPostgres(url))[Symbol.asyncDispose]();
+
+    await expect(forked.openPostgres(url, { access: "read" })).rejects.toThrow(
+      `Cannot open database "${database.name}": its tables are those of an older version: run plant-store migrate`,
+    );
+    await forked.migratePostgres(url, false);
+    await (await forked.openPostgres(url, { access: "read" }))[Symbol.asyncDispose]();
+  });
+
+  test("says what a column needs that is NOT NULL and has no default", async () => {
+    using forked = await forkWithMigration(
+      'ALTER TABLE "plants" ADD COLUMN "light" text NOT NULL;\n',
+    );
+    await using database = await cluster().newDatabase();
+    const url = parsePostgresUrl(database.url);
+    await (await openPostgres(url))[Symbol.asyncDispose]();
+    await database.run("INSERT INTO plants VALUES (1, 'Fern')");
+
+    await expect(forked.migratePostgres(url, false)).rejects.toThrow(
+      `Cannot open database "${database.name}": migration 0001_light adds a column that is NOT NULL: the column needs a default, or a table without rows`,
+    );
+  });
+});
