@@ -1,7 +1,7 @@
 import { MAX_TIMER_MS, onNextTurn, startDeadline, withDeadline } from "../async/timers.ts";
 import type { AddOutcome, PlantStore, StoreOutcome } from "../database/database.ts";
 import { PlantStoreError, requireNumber } from "../errors.ts";
-import { type NewPlant, textLength } from "../plant/plant.ts";
+import { type NewPlant, sizeOf } from "../plant/plant.ts";
 import { expectedAfter, lingerMsAfter, nextStep } from "./next_step.ts";
 
 /** Options of {@linkcode groupCommit}. */
@@ -214,7 +214,7 @@ class Batcher implements GroupCommit {
   add(plant: NewPlant): Promise<AddOutcome> {
     if (this.#drained !== undefined) return Promise.reject(new PlantStoreError("shutting_down"));
 
-    const units = textLength(plant);
+    const units = sizeOf(plant);
     if (!this.#admit(units)) return Promise.reject(new PlantStoreError("queue_full"));
 
     return new Promise((resolve, reject) => {

@@ -36,10 +36,50 @@ export interface NewPlant extends Plant {
   readonly id: bigint;
 }
 
-/** Whether each plant has the field. Fields are written in this order. */
-const FIELDS: Readonly<Record<keyof Plant, "required" | "optional">> = {
-  name: "required",
-  tag: "optional",
+/** The kinds of values that a field may hold, and the type of each. */
+interface KindValues {
+  /** Any string that UTF-8 and PostgreSQL can hold. */
+  readonly text: string;
+}
+
+/**
+ * The kind of a field. Each database has a table of what it needs to know of a kind: a new one is a
+ * type error in each of them.
+ */
+export type FieldKind = keyof KindValues;
+
+/** What the core has to know of a kind. */
+interface Kind<Value> {
+  /** What is wrong with a member of a JSON object, for its sender; `undefined` if it can be kept. */
+  faultOf(value: unknown): string | undefined;
+
+  /** How much room a value takes, in UTF-16 code units. */
+  sizeOf(value: Value): number;
+}
+
+const KINDS: { readonly [Name in FieldKind]: Kind<KindValues[Name]> } = {
+  text: {
+    /** PostgreSQL's text cannot hold U+0000, and UTF-8 no lone surrogate (RFC 3629, section 3). */
+    faultOf(value) {
+      if (typeof value !== "string") return "must be a string";
+      if (value.isWellFormed() && !value.includes("\0")) return undefined;
+      return "must not contain U+0000 or a lone surrogate";
+    },
+    sizeOf: (text) => text.length,
+  },
+};
+
+/** What a field holds, and whether each plant has it. */
+type FieldOf<Value> = {
+  readonly [Name in FieldKind]: KindValues[Name] extends Value
+    ? { readonly kind: Name; readonly presence: "required" | "optional" }
+    : never;
+}[FieldKind];
+
+/** The fields. They are written in this order. */
+const FIELDS: { readonly [Field in keyof Plant]-?: FieldOf<NonNullable<Plant[Field]>> } = {
+  name: { kind: "text", presence: "required" },
+  tag: { kind: "text", presence: "optional" },
 };
 
 /**
@@ -48,34 +88,55 @@ const FIELDS: Readonly<Record<keyof Plant, "required" | "optional">> = {
  */
 export const PLANT_FIELDS = Object.keys(FIELDS) as readonly (keyof Plant)[];
 
+/** What kind of value a field holds. */
+export function kindOf(field: keyof Plant): FieldKind {
+  return FIELDS[field].kind;
+}
+
 /** Whether every plant has this field. */
 export function isRequired(field: keyof Plant): boolean {
-  return FIELDS[field] === "required";
+  return FIELDS[field].presence === "required";
+}
+
+/** The value of a field. */
+export type FieldValue = NonNullable<Plant[keyof Plant]>;
+
+/** What is wrong with a member of a JSON object, for its sender; `undefined` if it can be kept. */
+export function faultOf(field: keyof Plant, value: unknown): string | undefined {
+  if (value === undefined) return isRequired(field) ? "is missing" : undefined;
+  return kindOfField(field).faultOf(value);
+}
+
+function kindOfField(field: keyof Plant): Kind<FieldValue> {
+  return KINDS[FIELDS[field].kind];
 }
 
 /**
  * Builds a plant.
  *
- * @param textOf Called once for each field, in order. Returns `undefined` or `null` if the plant
+ * @param valueOf Called once for each field, in order. Returns `undefined` or `null` if the plant
  *   does not have it.
  */
 export function plantOf(
   id: bigint,
-  textOf: (field: keyof Plant) => string | null | undefined,
+  valueOf: (field: keyof Plant) => FieldValue | null | undefined,
 ): NewPlant {
-  const plant: { id: bigint } & Partial<Record<keyof Plant, string>> = { id };
+  const plant: { id: bigint } & Partial<Record<keyof Plant, FieldValue>> = { id };
   for (const field of PLANT_FIELDS) {
-    const text = textOf(field);
-    if (text !== undefined && text !== null) plant[field] = text;
+    const value = valueOf(field);
+    if (value !== undefined && value !== null) plant[field] = value;
   }
   return plant as NewPlant;
 }
 
-/** How long the texts of a plant are, in UTF-16 code units. */
-export function textLength(plant: Plant): number {
-  let length = 0;
-  for (const field of PLANT_FIELDS) length += plant[field]?.length ?? 0;
-  return length;
+/** How much room the fields of a plant take, in UTF-16 code units. */
+export function sizeOf(plant: Plant): number {
+  let size = 0;
+  for (const field of PLANT_FIELDS) {
+    const value = plant[field];
+    if (value !== undefined) size += kindOfField(field).sizeOf(value);
+  }
+  return size;
 }
 
 /**

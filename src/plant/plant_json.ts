@@ -1,11 +1,11 @@
 import { PlantStoreError } from "../errors.ts";
 import { type JsonScan, scanJson } from "./json_scanner.ts";
 import {
+  faultOf,
+  type FieldValue,
   INT64_MAX,
   INT64_MIN,
-  isRequired,
   type NewPlant,
-  type Plant,
   PLANT_FIELDS,
   plantOf,
 } from "./plant.ts";
@@ -72,8 +72,11 @@ function looksFlat(text: string): boolean {
 
 /** Plain digits within 2^53 are exact, as nearly every id is. */
 function mayBeInexact(id: unknown, text: string): boolean {
-  return typeof id === "number" && (!Number.isSafeInteger(id) || /\d[.eE]/.test(text));
+  return typeof id === "number" && (!Number.isSafeInteger(id) || FRACTION_OF_ID.test(text));
 }
+
+/** A fraction or an exponent behind a name that may be `id`: its last letter may be an escape. */
+const FRACTION_OF_ID = /(?:d|\\u0064)"\s*:\s*-?\d+[.eE]/;
 
 const MEMBERS = ["id", ...PLANT_FIELDS];
 
@@ -167,16 +170,9 @@ function checkPlant(value: unknown, subject: Subject): NewPlant {
   }
 
   const { id } = value;
-  if (!isInt64(id) || !hasStorableTexts(value)) throw invalidPlant(value);
-  return plantOf(BigInt(id), (field) => value[field]);
-}
-
-function hasStorableTexts(
-  value: Record<string, unknown>,
-): value is Record<keyof Plant, string | undefined> {
-  return PLANT_FIELDS.every((field) =>
-    value[field] === undefined ? !isRequired(field) : isStorable(value[field]),
-  );
+  if (!isInt64(id) || !PLANT_FIELDS.every((field) => faultOf(field, value[field]) === undefined))
+    throw invalidPlant(value);
+  return plantOf(BigInt(id), (field) => value[field] as FieldValue | undefined);
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {
@@ -188,14 +184,6 @@ function isInt64(value: unknown): value is number | bigint {
   return typeof value === "bigint" && value >= INT64_MIN && value <= INT64_MAX;
 }
 
-/**
- * PostgreSQL's text cannot hold U+0000, and UTF-8 cannot hold a lone surrogate (RFC 3629, section
- * 3).
- */
-function isStorable(value: unknown): value is string {
-  return typeof value === "string" && value.isWellFormed() && !value.includes("\0");
-}
-
 /** The refusal of what is not a plant: names every field at fault. */
 function invalidPlant(members: Record<string, unknown>): PlantStoreError {
   const { id } = members;
@@ -204,9 +192,8 @@ function invalidPlant(members: Record<string, unknown>): PlantStoreError {
   else if (!isInt64(id)) faults.push(NOT_INT64);
 
   for (const field of PLANT_FIELDS) {
-    const text = members[field];
-    if (text === undefined && isRequired(field)) faults.push(`\`${field}\` is missing`);
-    if (text !== undefined && !isStorable(text)) faults.push(`\`${field}\` ${faultOfText(text)}`);
+    const fault = faultOf(field, members[field]);
+    if (fault !== undefined) faults.push(`\`${field}\` ${fault}`);
   }
 
   return new PlantStoreError("invalid_plant", faults.join("; "));
@@ -214,9 +201,3 @@ function invalidPlant(members: Record<string, unknown>): PlantStoreError {
 
 // Made once: writing out two bigints costs as much as checking a plant.
 const NOT_INT64 = `\`id\` must be an integer from ${INT64_MIN} to ${INT64_MAX}`;
-
-function faultOfText(value: unknown): string {
-  return typeof value === "string"
-    ? "must not contain U+0000 or a lone surrogate"
-    : "must be a string";
-}

@@ -31,6 +31,11 @@ test.each(NOT_IDS)("an id that is %s is refused: %s", (_what, source) => {
   expectRefusal(`{"id": ${source}, "name": "Fern"}`, "invalid_plant", ID);
   expectRefusal(`{"x": 0.5, "id":${source} ,"name":"Fern"}`, "invalid_plant", ID);
   expectRefusal(`{"name":"Fern","id":${source}}`, "invalid_plant", ID);
+  expectRefusal(
+    String.raw`{"\u0069\u0064"\n: ${source}, "name":"Fern"}`.replace("\\n", "\n"),
+    "invalid_plant",
+    ID,
+  );
 });
 
 test.each([

@@ -1,4 +1,4 @@
-import { INT64_MAX, INT64_MIN, type NewPlant, textLength } from "../../plant/plant.ts";
+import { INT64_MAX, INT64_MIN, type NewPlant, sizeOf } from "../../plant/plant.ts";
 import { DatabaseError, PAGE_PLANTS, PAGE_TEXT } from "../database.ts";
 import { PostgresFailure } from "../postgres/errors.ts";
 import { durablePage } from "../postgres/postgres_plants.ts";
@@ -28,7 +28,7 @@ export async function* mergedPages(
 
       const plant = least.take();
       page.push(plant);
-      text += textLength(plant);
+      text += sizeOf(plant);
       if (least.next() === undefined) await least.fill();
     }
 

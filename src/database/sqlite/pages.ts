@@ -1,4 +1,4 @@
-import { INT64_MAX, INT64_MIN, type NewPlant, plantOf, textLength } from "../../plant/plant.ts";
+import { INT64_MAX, INT64_MIN, type NewPlant, plantOf, sizeOf } from "../../plant/plant.ts";
 import type { OpenPlants } from "../adapter.ts";
 import { DatabaseError, keysetPages, PAGE_PLANTS, PAGE_TEXT } from "../database.ts";
 import { type Client, connect } from "./bun_driver.ts";
@@ -164,7 +164,7 @@ function pageOf(rows: Iterable<PlantRow>): NewPlant[] {
     for (const row of rows) {
       const plant = toPlant(row);
       page.push(plant);
-      characters += textLength(plant);
+      characters += sizeOf(plant);
       if (characters >= PAGE_TEXT) break;
     }
   } catch (error) {
