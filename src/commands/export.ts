@@ -1,6 +1,6 @@
 import { eventLoopTurn, withAbort } from "../async/timers.ts";
 import { CommandError } from "../errors.ts";
-import { type NewPlant, PLANT_FIELDS } from "../plant/plant.ts";
+import { type FieldValue, type NewPlant, PLANT_FIELDS } from "../plant/plant.ts";
 import { parseChoice } from "../settings/parsers.ts";
 import { DATABASE_FLAG, type Subcommand } from "./command.ts";
 import { type Io, writeOutput } from "./terminal.ts";
@@ -58,7 +58,8 @@ function csvRecord(plant: NewPlant): string {
   return `${[plant.id, ...PLANT_FIELDS.map((field) => csvField(plant[field]))].join(",")}\r\n`;
 }
 
-function csvField(text: string | undefined): string {
-  if (text === undefined) return "";
+function csvField(value: FieldValue | undefined): string {
+  if (value === undefined) return "";
+  const text = String(value);
   return text === "" || /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }

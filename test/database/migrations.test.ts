@@ -2,8 +2,13 @@ import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { cpSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 
+import { getTableColumns } from "drizzle-orm";
+
 import * as postgres from "../../src/database/postgres/migrations.ts";
+import * as postgresSchema from "../../src/database/postgres/schema.ts";
 import * as sqlite from "../../src/database/sqlite/migrations.ts";
+import * as sqliteSchema from "../../src/database/sqlite/schema.ts";
+import { PLANT_FIELDS } from "../../src/plant/plant.ts";
 import { emptyDirectory, ROOT, TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -55,4 +60,14 @@ describe.each([
     expect(await generate.exited).toBe(0);
     expect(sqlFiles(join(copy.path, name))).toEqual(sqlFiles(folder));
   });
+});
+
+// The module's store writes its statements without Drizzle, and a file that is only read may lack a
+// column: both know a column by the name of its field.
+test.each([
+  ["SQLite", sqliteSchema],
+  ["PostgreSQL", postgresSchema],
+])("on %s each column of a plant is named as its field", (_database, { plants }) => {
+  const names = Object.values(getTableColumns(plants)).map(({ name }) => name);
+  expect(names.toSorted()).toEqual(["id", ...PLANT_FIELDS].toSorted());
 });

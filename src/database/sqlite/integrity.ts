@@ -1,4 +1,11 @@
-import { INT64_MAX, INT64_MIN, isRequired, PLANT_FIELDS } from "../../plant/plant.ts";
+import {
+  type FieldKind,
+  INT64_MAX,
+  INT64_MIN,
+  isRequired,
+  kindOf,
+  PLANT_FIELDS,
+} from "../../plant/plant.ts";
 import type { Client } from "./bun_driver.ts";
 import { CorruptError, corruptionIn } from "./failure.ts";
 import { requireIntegrity } from "./opening_check.ts";
@@ -50,14 +57,19 @@ const FIRST_RANGE_PLANTS = 1_000;
 function rangeOf(client: Client): string {
   // A database of an older version has fewer columns.
   const columns = client.query("SELECT name FROM pragma_table_info('plants')").values().flat();
-  const areTexts = PLANT_FIELDS.filter((field) => columns.includes(field)).map((field) => {
-    const isText = `typeof(stored."${field}") = 'text' AND length(stored."${field}") >= 0`;
-    return isRequired(field) ? isText : `(stored."${field}" IS NULL OR ${isText})`;
+  const areSound = PLANT_FIELDS.filter((field) => columns.includes(field)).map((field) => {
+    const isSound = IS_SOUND[kindOf(field)](`stored."${field}"`);
+    return isRequired(field) ? isSound : `(stored."${field}" IS NULL OR ${isSound})`;
   });
-  return `SELECT stored.id, ${["found.id IS NOT NULL", ...areTexts].join(" AND ")}
+  return `SELECT stored.id, ${["found.id IS NOT NULL", ...areSound].join(" AND ")}
     FROM (SELECT * FROM plants WHERE id <= ? ORDER BY id DESC LIMIT ?) AS stored
     LEFT JOIN plants AS found ON found.id = stored.id`;
 }
+
+/** The condition that a column holds a value of the kind, which can be read to its end. */
+const IS_SOUND: Readonly<Record<FieldKind, (column: string) => string>> = {
+  text: (column) => `typeof(${column}) = 'text' AND length(${column}) >= 0`,
+};
 
 /** Checks the plants, a range of ids at a time, from the largest id down. Yields how many. */
 function* checkPlants(client: Client): Generator<number, number> {
@@ -79,7 +91,7 @@ function* checkPlants(client: Client): Generator<number, number> {
       if (id >= last) throw new CorruptError(`plants: id ${id} is out of order`);
       if (isSound !== 1n)
         throw new CorruptError(
-          `plants: the row of id ${id} is not found by its id, or holds no text`,
+          `plants: the row of id ${id} is not found by its id, or a field has a value of another kind`,
         );
       last = id;
     }
