@@ -1,12 +1,12 @@
 import { afterAll, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { mkdirSync, utimesSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, utimesSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 
 import { testApp } from "../support/app.ts";
 import { startBrokenGateway } from "../support/broken_gateway.ts";
 import { bearer, post, TOKEN } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
-import { blocks, section } from "../support/guides.ts";
+import { blocks, guides, section } from "../support/guides.ts";
 import { skipsWithout } from "../support/missing.ts";
 import {
   emptyDirectory,
@@ -231,24 +231,41 @@ function file(heading: string, language: string, name: string): string {
   return found;
 }
 
+/** The units of all guides, by their names. */
+const units = new Map(
+  guides
+    .flatMap(({ text }) => text.match(/(?<=^```ini\n).*?(?=^```)/gms) ?? [])
+    .flatMap((block) => block.split(/^# \/etc\/systemd\/system\//m).slice(1))
+    .map((unit) => {
+      const [name = "", ...lines] = unit.split("\n");
+      // The programs that they start do not matter here, and need not be installed.
+      return [name, lines.join("\n").replaceAll(/^(ExecStart=)\S+/gm, "$1/bin/true")] as const;
+    }),
+);
+
 test.skipIf(skipsWithout("systemd-analyze", "systemd"))(
-  "systemd accepts the unit, with and without HTTPS, and finds it well contained",
+  "systemd accepts every unit, the server's with and without HTTPS, and finds that one well contained",
   async () => {
     using home = emptyDirectory();
-    const unit = file("systemd", "ini", "/etc/systemd/system/plant-store.service").replace(
-      "/usr/local/bin/plant-store",
-      executable()[0],
-    );
-    const https = file("HTTPS", "ini", "/etc/systemd/system/plant-store.service.d/https.conf");
     const analyze = (...args: string[]) =>
-      runToEnd({ program: ["systemd-analyze"], args, cwd: home.path });
-
-    for (const text of [unit, `${unit}\n${https}`]) {
-      await Bun.write(home.at("plant-store.service"), text);
-      expect(await analyze("verify", "./plant-store.service")).toMatchObject({
-        exitCode: 0,
-        stderr: "",
+      runToEnd({
+        program: ["systemd-analyze"],
+        args,
+        cwd: home.path,
+        env: { SYSTEMD_UNIT_PATH: `${home.path}:` },
       });
+
+    const unit = units.get("plant-store.service") ?? "";
+    const https = units.get("plant-store.service.d/https.conf") ?? "";
+    for (const text of [`${unit}\n${https}`, unit]) {
+      for (const [name, content] of units) await Bun.write(home.at(name), content);
+      await Bun.write(home.at("plant-store.service"), text);
+
+      const names = [...units.keys()]
+        .filter((name) => !name.includes("/"))
+        .map((name) => `./${name.replace("@.", "@name.")}`);
+      expect(names.length).toBeGreaterThan(4);
+      expect(await analyze("verify", ...names)).toMatchObject({ exitCode: 0, stderr: "" });
 
       const { stdout } = await analyze(
         "security",
@@ -264,7 +281,7 @@ test.skipIf(skipsWithout("systemd-analyze", "systemd"))(
 );
 
 test.skipIf(skipsWithout("find", "findutils"))(
-  "the script of the daily backup makes a copy that is checked, and deletes those of two weeks ago",
+  "the script of the daily backup adds a copy at each run, and deletes those of two weeks ago and what a killed run left",
   async () => {
     using home = emptyDirectory();
     mkdirSync(home.at("plant-store"));
@@ -274,6 +291,7 @@ test.skipIf(skipsWithout("find", "findutils"))(
     });
     expect((await post(server.url, { id: 1, name: "Fern" })).status).toBe(200);
 
+    await Bun.write(home.at("plant-store/unchecked/copy.db"), "half of a ");
     const old = home.at("plant-store/2020-01-01.db");
     await Bun.write(old, "");
     const ago = Date.now() / 1_000 - 15 * 86_400;
@@ -283,14 +301,22 @@ test.skipIf(skipsWithout("find", "findutils"))(
       /\/var\/(lib|backups)(?=\/)/g,
       home.path,
     );
-    expect(
-      await runToEnd({ program: ["sh", "-c", backup], cwd: home.path, env: { PATH } }),
-    ).toMatchObject({
-      exitCode: 0,
-    });
+    const copies = () =>
+      readdirSync(home.at("plant-store")).filter((name) => name.startsWith("20"));
+    for (const runs of [1, 2]) {
+      expect(
+        await runToEnd({ program: ["sh", "-c", backup], cwd: home.path, env: { PATH } }),
+      ).toMatchObject({ exitCode: 0, stdout: expect.not.stringContaining("unconfirmed") });
+      expect(copies()).toHaveLength(runs);
+      // The next name.
+      await Bun.sleep(1_000 - (Date.now() % 1_000));
+    }
 
-    const copies = await Array.fromAsync(new Bun.Glob("20*.db").scan(home.at("plant-store")));
-    expect(copies).toEqual([`${new Date().toLocaleDateString("sv")}.db`]);
+    for (const copy of copies()) {
+      const args = ["export", "--database", home.at(`plant-store/${copy}`)];
+      expect((await runToEnd({ args })).stdout).toBe('{"id":1,"name":"Fern"}\n');
+    }
+    expect(readdirSync(home.at("plant-store/unchecked"))).toEqual([]);
   },
 );
 
