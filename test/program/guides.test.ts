@@ -163,6 +163,46 @@ function plain(cell: string): string {
   return cell.replaceAll("`", "");
 }
 
+test("the table of the log's fields has those that the source logs", async () => {
+  const logged: string[] = [];
+  const computed: string[] = [];
+
+  for await (const path of new Bun.Glob("src/**/*.ts").scan(ROOT)) {
+    const source = await Bun.file(join(ROOT, path)).text();
+    const calls = source.matchAll(
+      /\b(?:log\.(?:debug|info|warning|error)|log\[[\w.]+\]|onInfo|info)(?=\(\s*["`$\w])/g,
+    );
+    for (const { 0: name, index } of calls) {
+      const [, fields] =
+        /^\(\s*(?:"[^"]*"|`[^`]*`|\w+),\s*(?:\(\) => \()?(.*?)[)\s,]*$/s.exec(
+          inParentheses(source, index + name.length),
+        ) ?? [];
+      const names = fields?.match(/(?<=[{,]\s*)(?:\.\.\.)?\w+(?=\s*[:,}])/g) ?? [];
+      if (fields?.startsWith("{")) logged.push(...names);
+      else if (fields !== undefined) computed.push(fields.replace(/\(.*/s, ""));
+    }
+  }
+
+  // The settings, and what a database has logged by `onInfo`. Its check gives plants and pages.
+  expect(computed.toSorted()).toEqual(["loggableSettings", "properties"]);
+  const fields = logged.flatMap((name) => (name === "...checked" ? ["plants", "pages"] : name));
+  const documented = table("Fields").flatMap(([cell = ""]) => plain(cell).split(", "));
+  const inAll = ["@timestamp", "level", "message", "logger"];
+  // By the line that reports a loss, which is made apart.
+  const expected = [...new Set([...inAll, ...fields, "lost"])];
+  expect(documented.toSorted()).toEqual(expected.toSorted());
+});
+
+/** The text from a parenthesis to the one that closes it. */
+function inParentheses(text: string, start: number): string {
+  let depth = 0;
+  for (let index = start; index < text.length; index++) {
+    if (text[index] === "(") depth++;
+    if (text[index] === ")" && --depth === 0) return text.slice(start, index + 1);
+  }
+  throw new Error("A parenthesis is not closed");
+}
+
 const program = declareProgram(async () => {});
 
 test("the operating guide's table of commands is the program's", () => {
