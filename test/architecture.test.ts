@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { existsSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 
 import packageJson from "../package.json" with { type: "json" };
 import { ROOT } from "./support/program.ts";
@@ -27,24 +27,57 @@ const sources = await Promise.all(
   }),
 );
 
-/** Each room, and the rooms whose files its own may import besides those in the room itself. */
+/**
+ * Each room, and the rooms whose files its own may import besides those in the room itself. In
+ * `database/`, each folder and each file is a room.
+ */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   errors: [],
   build: [],
   async: [],
   plant: ["errors"],
   auth: ["errors", "async"],
-  database: ["errors", "async", "plant", "auth"],
-  group_commit: ["errors", "async", "plant", "database"],
+  "database/database": ["plant", "auth"],
+  "database/memory": ["plant", "auth", "database/database"],
+  "database/contract": ["plant", "auth", "database/database"],
+  group_commit: ["errors", "async", "plant", "database/database"],
+  "database/adapter": ["database/database", "group_commit"],
+  "database/sqlite": ["errors", "async", "plant", "auth", "database/database", "database/adapter"],
+  "database/postgres": [
+    "errors",
+    "async",
+    "plant",
+    "auth",
+    "database/database",
+    "database/adapter",
+  ],
+  "database/citus": [
+    "errors",
+    "async",
+    "plant",
+    "group_commit",
+    "database/database",
+    "database/adapter",
+    "database/postgres",
+  ],
+  "database/location": [
+    "database/adapter",
+    "database/sqlite",
+    "database/postgres",
+    "database/citus",
+  ],
+  "database/refusals": ["errors", "database/postgres"],
   http: ["errors", "async", "plant", "auth", "group_commit"],
-  telemetry: ["errors", "async", "database", "group_commit", "http"],
-  settings: ["errors", "auth", "database"],
+  telemetry: ["errors", "async", "database/database", "database/adapter", "group_commit", "http"],
+  settings: ["errors", "auth", "database/location", "database/sqlite", "database/postgres"],
   server: [
     "errors",
     "build",
     "async",
     "auth",
-    "database",
+    "database/adapter",
+    "database/location",
+    "database/refusals",
     "group_commit",
     "http",
     "telemetry",
@@ -56,20 +89,45 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
     "async",
     "plant",
     "auth",
-    "database",
+    "database/database",
+    "database/adapter",
+    "database/location",
+    "database/refusals",
     "http",
     "telemetry",
     "settings",
     "server",
   ],
-  mod: ["errors", "plant", "auth", "database", "group_commit", "http"],
+  mod: ["errors", "plant", "auth", "database/database", "database/memory", "group_commit", "http"],
   main: ["commands"],
   embedded: [],
 };
 
 function roomOf(path: string): string {
-  return path.replace(/(?:\/|(?:\.d)?\.ts$).*/, "");
+  return /^(?:database\/)?\w+/.exec(path)?.[0] ?? "";
 }
+
+/** Which files of a database's room another room may import: all that it knows of it. */
+const DOORS: Readonly<Record<string, readonly string[]>> = {
+  "settings → database/sqlite": ["path"],
+  "settings → database/postgres": ["url"],
+  "database/location → database/sqlite": ["sqlite_adapter"],
+  "database/location → database/postgres": ["postgres_adapter", "url"],
+  "database/location → database/citus": ["citus_adapter"],
+  "database/refusals → database/postgres": ["errors"],
+  "database/citus → database/postgres": [
+    "connection",
+    "errors",
+    "failover",
+    "held_ids",
+    "pool",
+    "postgres_adapter",
+    "postgres_database",
+    "postgres_plants",
+    "schema",
+    "url",
+  ],
+};
 
 /** The code without comments and the texts of strings: what it names, not what it says. */
 function namesOf(text: string): string {
@@ -91,6 +149,25 @@ test("imports point one way: main, commands, server, http, the ports, plant, err
   expect(new Set(sources.map(({ path }) => roomOf(path)))).toEqual(
     new Set(Object.keys(MAY_IMPORT)),
   );
+});
+
+test("a room enters a database by its doors only", () => {
+  const entries = sources.flatMap(({ path, imports }) =>
+    imports
+      .filter((target) => /^database\/(?:sqlite|postgres|citus)\//.test(target))
+      .map((target) => ({
+        way: `${roomOf(path)} → ${roomOf(target)}`,
+        file: basename(target, ".ts"),
+      }))
+      .filter(({ way }) => !/^(.*) → \1$/.test(way)),
+  );
+
+  const used = Object.groupBy(entries, ({ way }) => way);
+  const found = Object.entries(used).map(([way, files = []]) => [
+    way,
+    [...new Set(files.map(({ file }) => file))].toSorted(),
+  ]);
+  expect(Object.fromEntries(found)).toEqual(DOORS);
 });
 
 /** Two files that import from each other are one file, or share something that belongs below both. */
@@ -122,9 +199,9 @@ test("the core type-checks without a runtime", async () => {
 test("what the module pulls in runs on Bun, Deno and Node", () => {
   const reached = reachedFrom(["mod.ts", "http/client.ts", "database/contract/mod.ts"]);
   const rooms = new Set(reached.map(({ path }) => roomOf(path)));
-  const app = ["async", "auth", "database", "errors", "group_commit", "http", "plant"];
-  expect([...rooms].toSorted()).toEqual([...app, "mod"].toSorted());
-  expect(reached.filter(({ path }) => /^database\/(?:sqlite|postgres)\//.test(path))).toEqual([]);
+  const app = ["async", "auth", "errors", "group_commit", "http", "plant"];
+  const ports = ["database/contract", "database/database", "database/memory"];
+  expect([...rooms].toSorted()).toEqual([...app, ...ports, "mod"].toSorted());
 
   const builtIn = reached
     .flatMap(({ imports }) => imports)

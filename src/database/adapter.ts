@@ -1,4 +1,5 @@
-import type { Database } from "./database.ts";
+import type { GroupCommit } from "../group_commit/group_commit.ts";
+import type { Database, PlantStore } from "./database.ts";
 
 /**
  * All that the program does with the database of one URL. What differs between databases is here,
@@ -14,9 +15,6 @@ export interface DatabaseAdapter {
    * /var/lib/plants.db`.
    */
   readonly flag: string;
-
-  /** How many batches the database commits at once. */
-  readonly maxInFlight: number;
 
   /**
    * Opens the database for a server, and creates it if there is none. None of its calls blocks the
@@ -83,6 +81,8 @@ export type OnWarning = (message: string, cause?: unknown) => void;
 
 /** How a server opens its database. */
 export interface ServingOptions {
+  /** Makes the queue over a store of the database. */
+  readonly gather: Gather;
   /** Called with problems that the operator should know of. @default does nothing */
   readonly onWarning?: OnWarning;
   /** Called with information for the operator. @default does nothing */
@@ -97,8 +97,60 @@ export interface WritingOptions {
   readonly onCreate?: () => void;
 }
 
+/**
+ * Makes a queue of plants over a store. Its limits, metrics and traces are the service's.
+ *
+ * @param maxInFlight How many batches the store commits at once.
+ */
+export type Gather = (store: PlantStore, maxInFlight: number) => GroupCommit;
+
 /** The database of a server. No server reads plants. */
-export type ServingDatabase = Omit<Database, "pages">;
+export interface ServingDatabase extends Omit<Database, "plants" | "pages"> {
+  /** Takes one plant at a time. What it does not store holds up no other part of the database. */
+  readonly plants: GroupCommit;
+
+  /**
+   * Resolves if a plant could be stored now: it commits to the database, but changes no plant.
+   *
+   * @returns The names of the parts of the database that cannot store their plants, while others
+   *   can. Often there is one part, and nothing to name.
+   * @throws {PlantStoreError} `storage_unavailable` if none can.
+   */
+  ready(): Promise<readonly string[]>;
+
+  /**
+   * How long a server may accept a token after it was revoked, in milliseconds. Unless the tokens
+   * can be read within this time, no stored token stores a plant.
+   */
+  readonly tokensMaxAgeMs: number;
+
+  /** The current metrics of the database. Takes microseconds, and waits for nothing. */
+  metrics(): readonly DatabaseMetric[];
+
+  /**
+   * Resolves with the cause once the database may acknowledge nothing (fail-stop). From then on
+   * every call rejects, and only a new process can find out what is stored. Pending while the
+   * database works; never rejects.
+   */
+  readonly failed: Promise<Error>;
+}
+
+/**
+ * The {@linkcode ServingDatabase.tokensMaxAgeMs} of a database that cannot store plants without its
+ * tokens.
+ */
+export const TOKENS_MAX_AGE_MS = 5_000;
+
+/** One metric of a database, as Prometheus defines it. */
+export interface DatabaseMetric {
+  /** With its unit, and `_total` if it is a counter. */
+  readonly name: string;
+  readonly help: string;
+  readonly type: "counter" | "gauge";
+  /** Distinguish metrics of one name. @default none */
+  readonly labels?: Readonly<Record<string, string>>;
+  readonly value: number;
+}
 
 /** The database of a command that writes. */
 export type WritingDatabase = Pick<Database, "plants" | "tokens"> & AsyncDisposable;

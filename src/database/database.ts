@@ -8,26 +8,7 @@ import { INT64_MAX, INT64_MIN, type NewPlant } from "../plant/plant.ts";
 export interface Database extends AsyncDisposable {
   readonly plants: PlantStore;
 
-  /**
-   * The store that keeps a plant: one of few, and always the same for an id, unless the database is
-   * reorganized. Each has a group commit of its own, so that a server of the database which is down
-   * holds up its own plants only. Often there is one, `plants` itself.
-   */
-  storeOf(plant: NewPlant): PlantStore;
-
-  /**
-   * Names the parts of the database that could not store a plant when they were last probed, while
-   * others could: each has its own plants. Often there is one part, and nothing to name.
-   */
-  unready(): readonly string[];
-
   readonly tokens: TokenStore;
-
-  /**
-   * How long a server may accept a token after it was revoked, in milliseconds. Unless the tokens
-   * can be read within this time, no stored token stores a plant.
-   */
-  readonly tokensMaxAgeMs: number;
 
   /**
    * Every plant that is stored when the iteration begins, ordered by id, and perhaps some that are
@@ -36,30 +17,6 @@ export interface Database extends AsyncDisposable {
    * @throws {DatabaseError} If the database cannot be read.
    */
   pages(): AsyncIterable<readonly NewPlant[]>;
-
-  /** The current metrics of the database. Takes microseconds, and waits for nothing. */
-  metrics(): readonly DatabaseMetric[];
-
-  /**
-   * Resolves with the cause once the database may acknowledge nothing (fail-stop). From then on
-   * every call rejects, and only a new process can find out what is stored. Pending while the
-   * database works; never rejects.
-   */
-  readonly failed: Promise<Error>;
-}
-
-/** The {@linkcode Database.tokensMaxAgeMs} of a database that cannot store plants without its tokens. */
-export const TOKENS_MAX_AGE_MS = 5_000;
-
-/** One metric of a database, as Prometheus defines it. */
-export interface DatabaseMetric {
-  /** With its unit, and `_total` if it is a counter. */
-  readonly name: string;
-  readonly help: string;
-  readonly type: "counter" | "gauge";
-  /** Distinguish metrics of one name. @default none */
-  readonly labels?: Readonly<Record<string, string>>;
-  readonly value: number;
 }
 
 /**

@@ -8,8 +8,8 @@ export type DatabaseLocation =
   | { readonly adapter: "postgres"; readonly url: PostgresUrl };
 
 /**
- * The adapter of a database. That of PostgreSQL is loaded only if it is used. It is wrapped by that
- * of Citus, which asks the server at each opening whether it is the coordinator of a cluster.
+ * The adapter of a database. That of PostgreSQL is loaded only if it is used, and that of Citus only
+ * if the server has the extension.
  *
  * @param readUrl Reads the URL of a database on PostgreSQL again, whose password may be rotated.
  *   @default the URL stays the same
@@ -19,6 +19,13 @@ export async function adapterOf(
   readUrl?: () => Promise<PostgresUrl>,
 ): Promise<DatabaseAdapter> {
   if (location.adapter === "sqlite") return sqliteAdapter(location.path);
-  const { citusAdapter } = await import("./citus/citus_adapter.ts");
-  return citusAdapter(location.url, readUrl);
+
+  const { postgresAdapter } = await import("./postgres/postgres_adapter.ts");
+  return postgresAdapter(location.url, {
+    readUrl,
+    async openerFor(extensions) {
+      if (!extensions.includes("citus")) return undefined;
+      return (await import("./citus/citus_adapter.ts")).CITUS;
+    },
+  });
 }

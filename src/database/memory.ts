@@ -12,7 +12,6 @@ import {
   keysetPages,
   PAGE_PLANTS,
   type PlantStore,
-  TOKENS_MAX_AGE_MS,
 } from "./database.ts";
 
 /**
@@ -37,17 +36,10 @@ export function memoryDatabase(): Database {
     return ids.slice(0, PAGE_PLANTS).map((id) => ({ id, ...(plants.get(id) as Plant) }));
   }
 
-  const store: PlantStore = { add: async (batch) => batch.map(addOne), probe: async () => {} };
-
   return {
-    plants: store,
-    storeOf: () => store,
-    unready: () => [],
+    plants: { add: async (batch) => batch.map(addOne), probe: async () => {} },
     tokens: memoryTokens(),
-    tokensMaxAgeMs: TOKENS_MAX_AGE_MS,
     pages: () => keysetPages(pageFrom),
-    metrics: () => [],
-    failed: new Promise(() => {}),
     [Symbol.asyncDispose]: async () => {},
   };
 }

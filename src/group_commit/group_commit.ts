@@ -95,41 +95,6 @@ export function groupCommit(store: PlantStore, options: GroupCommitOptions = {})
   return new Batcher(store, { queueLimit, queueBytes, timeoutMs, maxInFlight, defer, onCommit });
 }
 
-/**
- * A group commit for each store of a database whose plants are spread over several. Each gathers
- * its own batches, so that a store which hangs holds up its own plants only.
- *
- * @param storeOf The store that keeps a plant.
- * @param gather Makes the group commit over a store, once.
- */
-export function shardedCommit(
-  storeOf: (plant: NewPlant) => PlantStore,
-  gather: (store: PlantStore) => GroupCommit,
-): GroupCommit {
-  const commits = new Map<PlantStore, GroupCommit>();
-  let isDraining = false;
-
-  return {
-    add(plant) {
-      const store = storeOf(plant);
-      const known = commits.get(store);
-      if (known !== undefined) return known.add(plant);
-
-      if (isDraining) return Promise.reject(new PlantStoreError("shutting_down"));
-      const made = gather(store);
-      commits.set(store, made);
-      return made.add(plant);
-    },
-
-    size: () => [...commits.values()].reduce((sum, commit) => sum + commit.size(), 0),
-
-    async drain(timeoutMs) {
-      isDraining = true;
-      await Promise.all([...commits.values()].map((commit) => commit.drain(timeoutMs)));
-    },
-  };
-}
-
 type GivenOptions = {
   readonly [Option in keyof GroupCommitOptions]-?: NonNullable<GroupCommitOptions[Option]>;
 };

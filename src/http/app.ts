@@ -24,14 +24,12 @@ export interface AppOptions {
   /** Authenticates callers. If a verdict takes longer than ten seconds, the response is 503, error 5031. */
   readonly authenticate: Authenticate;
 
-  /** Resolves when a plant could be stored now; throws a `PlantStoreError` when not. */
-  readonly ready: () => Promise<void>;
-
   /**
-   * Names the parts of the storage that could not store a plant lately, while others could.
-   * `/readyz` shows them. @default none
+   * Resolves when a plant could be stored now; throws a `PlantStoreError` when not. `/readyz` shows
+   * the names that it resolves to: of the parts of the storage that cannot store their plants, while
+   * others can.
    */
-  readonly unready?: (() => readonly string[]) | undefined;
+  readonly ready: () => Promise<readonly string[] | void>;
 
   /**
    * Gets every error and every response. @default prints the internal errors by `console.error`,
@@ -118,7 +116,6 @@ export function createApp(options: AppOptions) {
     isShuttingDown = () => false,
     observer = CONSOLE,
     renderMetrics,
-    unready = () => [],
   } = options;
   requireParts(options);
   const body = bodyReader(options.maxBodyBytes);
@@ -136,7 +133,7 @@ export function createApp(options: AppOptions) {
   // Above every route. What it adds to their contexts is not for their types.
   base.use(bearerGuard(options.authenticate, exchanges));
 
-  const app = base.use(health(options.ready, unready));
+  const app = base.use(health(options.ready));
   if (docsFiles !== undefined) app.use(docs(docsFiles));
   if (renderMetrics !== undefined) app.use(metrics(renderMetrics));
   const whole = app.use(plantsApi(options.plants, body.read));

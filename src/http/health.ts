@@ -7,24 +7,33 @@ import { PlantStoreError, requireNumber } from "../errors.ts";
  * The two public paths for supervisors and load balancers: `/livez` returns 200 while the process
  * can respond, `/readyz` while a plant could be stored.
  *
- * @param ready Resolves when a plant could be stored now; throws a `PlantStoreError` when not.
- * @param unready Names the parts of the storage that could not, while others could.
+ * @param ready Resolves when a plant could be stored now, to the names of the parts of the storage
+ *   that cannot store theirs, if there are any; throws a `PlantStoreError` when not.
  */
-export function health(ready: () => Promise<void>, unready: () => readonly string[]) {
+export function health(ready: () => Promise<readonly string[] | void>) {
   const hidden = { detail: { hide: true } };
   // A cache that kept this would report a server that is gone.
   const init = { headers: { "cache-control": "no-store", "x-content-type-options": "nosniff" } };
   const ok = () => Response.json({ status: "ok" }, init);
-  const okBut = (parts: readonly string[]) => Response.json({ status: "ok", unready: parts }, init);
+  const okBut = (unready: readonly string[]) => Response.json({ status: "ok", unready }, init);
 
   return new Elysia({ name: "health" }).get("/livez", ok, hidden).get(
     "/readyz",
     async () => {
-      await ready();
-      const parts = unready();
-      return parts.length === 0 ? ok() : okBut(parts);
+      const unready = await ready();
+      return hasNames(unready) ? okBut(unready) : ok();
     },
     hidden,
+  );
+}
+
+/**
+ * Whether these are names of parts: a probe of JavaScript may resolve to the rows of its query, and
+ * the path is public.
+ */
+function hasNames(parts: unknown): parts is readonly string[] {
+  return (
+    Array.isArray(parts) && parts.length > 0 && parts.every((part) => typeof part === "string")
   );
 }
 
@@ -49,7 +58,7 @@ export interface ReadinessOptions {
  * section 4.2.4): the check waits for the next probe, and rejects once that has run for
  * `timeoutMs`.
  *
- * @param probe Resolves when a plant could be stored now.
+ * @param probe Resolves when a plant could be stored now, to what the check resolves to.
  * @returns The check. It rejects with the probe's `PlantStoreError`. If the probe hangs, or rejects
  *   with anything else, it rejects with `storage_unavailable`, so that a load balancer sends
  *   requests elsewhere even after a bug.
@@ -65,15 +74,15 @@ export interface ReadinessOptions {
  * await assert.rejects(ready(), { code: "storage_unavailable" });
  * ```
  */
-export function readiness(
-  probe: () => Promise<void>,
+export function readiness<Verdict>(
+  probe: () => Promise<Verdict>,
   options: ReadinessOptions = {},
-): () => Promise<void> {
+): () => Promise<Verdict> {
   const { maxAgeMs = 500, timeoutMs = 1_000 } = options;
   requireNumber("maxAgeMs", maxAgeMs, { min: 0, max: MAX_TIMER_MS });
   requireNumber("timeoutMs", timeoutMs, { max: MAX_TIMER_MS });
 
-  let verdict: Promise<void>;
+  let verdict: Promise<Verdict>;
   let staleAt = Number.NEGATIVE_INFINITY;
 
   function startProbe(): void {

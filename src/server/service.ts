@@ -4,11 +4,11 @@ import type { Logger } from "@logtape/logtape";
 
 import { withAbort, withDeadline } from "../async/timers.ts";
 import { version } from "../build/version.ts" with { type: "macro" };
-import type { PlantStore } from "../database/database.ts";
+import type { Gather } from "../database/adapter.ts";
 import { adapterOf } from "../database/location.ts";
 import { toCommandError } from "../database/refusals.ts";
 import { ConfigError, PlantStoreError, QuietFailure, reasonOf } from "../errors.ts";
-import { type GroupCommit, groupCommit, shardedCommit } from "../group_commit/group_commit.ts";
+import { type GroupCommit, groupCommit } from "../group_commit/group_commit.ts";
 import type { Observer } from "../http/observer.ts";
 import { errorResponse } from "../http/responses.ts";
 import { readPostgresUrl, readStaticTokens } from "../settings/secret_files.ts";
@@ -149,11 +149,25 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
     atStop(0.1, (timeoutMs) => withDeadline(tracing.close(), timeoutMs, notSent));
   }
 
+  const metrics = createMetrics();
+  const observer = createObserver({ ...logging, metrics, tracing }, config);
+  const gather: Gather = (store, maxInFlight) => {
+    const queue = (traced: typeof store) =>
+      groupCommit(traced, {
+        queueLimit: config.queueLimit,
+        timeoutMs: config.requestTimeoutMs,
+        maxInFlight,
+        onCommit: observer.onCommit,
+      });
+    return tracing?.tracePlants(store, queue) ?? queue(store);
+  };
+
   // Opening may wait for a lock or a disk. Meanwhile the rest of the program is loaded.
   const { databaseUrlFile: urlFile } = config;
   const readUrl = urlFile === undefined ? undefined : () => readPostgresUrl(urlFile);
   const adapter = await adapterOf(config.database, readUrl);
   const opening = adapter.openForServing({
+    gather,
     onWarning: (message, cause) => log.warning(message, { cause }),
     onInfo: (message, properties) => log.info(message, properties),
   });
@@ -201,33 +215,20 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
     if (!failed.aborted) await withDeadline(writeUses(), timeoutMs, () => {});
   });
 
-  const metrics = createMetrics();
-  const observer = createObserver({ ...logging, metrics, tracing }, config);
-  const gather = (store: PlantStore) =>
-    groupCommit(store, {
-      queueLimit: config.queueLimit,
-      timeoutMs: config.requestTimeoutMs,
-      maxInFlight: adapter.maxInFlight,
-      onCommit: observer.onCommit,
-    });
-  const commits = shardedCommit(
-    database.storeOf,
-    (store) => tracing?.tracePlants(store, gather) ?? gather(store),
-  );
-  metrics.registerQueue(() => commits.size());
+  const { plants } = database;
+  metrics.registerQueue(() => plants.size());
   metrics.registerDatabase(database.metrics);
 
-  const storable = readiness(() => database.plants.probe());
+  const storable = readiness(() => database.ready());
   const ready = () =>
     stop.aborted ? Promise.reject(new PlantStoreError("shutting_down")) : storable();
   metrics.registerReady(ready);
 
   const authenticate = authentication(tokens, config, log, parts);
   const app = createApp({
-    plants: commits,
+    plants,
     authenticate,
     ready,
-    unready: database.unready,
     observer,
     renderMetrics: metrics.render,
     docsFiles: config.docs ? swaggerUi : undefined,
@@ -238,7 +239,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
   });
   const fetch = tracing === undefined ? app.fetch : tracing.trace(app.fetch);
   const address = server.listen({ fetch, error: (cause) => internalError(cause, observer) });
-  atStop(0.65, (timeoutMs) => finishRequests(server, commits, timeoutMs));
+  atStop(0.65, (timeoutMs) => finishRequests(server, plants, timeoutMs));
 
   const docs = config.docs ? `, documentation at ${address}/swagger` : "";
   log.info(`Plant Store listens on ${address}${docs}`, { version: version() });
@@ -259,11 +260,11 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
  */
 export async function finishRequests(
   server: HttpServer,
-  commits: GroupCommit,
+  plants: GroupCommit,
   timeoutMs: number,
 ): Promise<void> {
   const deadline = performance.now() + timeoutMs;
-  const drained = commits.drain(timeoutMs / 2);
+  const drained = plants.drain(timeoutMs / 2);
 
   await server.untilQuiet(timeoutMs / 4);
   await Promise.all([drained, server.stop(deadline - performance.now())]);

@@ -1,6 +1,6 @@
 import { readFileSync, statSync } from "node:fs";
 
-import type { DatabaseMetric } from "../database/database.ts";
+import type { DatabaseMetric } from "../database/adapter.ts";
 import type { Commit } from "../group_commit/group_commit.ts";
 import type { CompletedRequest } from "../http/observer.ts";
 
@@ -66,7 +66,7 @@ export function createMetrics() {
     },
 
     /** Adds whether a plant could be stored, which `ready` tells by rejecting or not. */
-    registerReady(ready: () => Promise<void>): void {
+    registerReady(ready: () => Promise<unknown>): void {
       registered.push(async () => {
         const value = await ready().then(
           () => 1,

@@ -9,8 +9,9 @@ import {
   test,
 } from "bun:test";
 
-import { citusAdapter } from "../../src/database/citus/citus_adapter.ts";
 import { openCitus } from "../../src/database/citus/citus_database.ts";
+import { adapterOf } from "../../src/database/location.ts";
+import { reach } from "../../src/database/postgres/postgres_database.ts";
 import { parsePostgresUrl } from "../../src/database/postgres/url.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { citusCluster, type CitusWorker, skipsCitus } from "../support/citus.ts";
@@ -34,7 +35,8 @@ describe.skipIf(skipsCitus())("a Citus cluster", () => {
   beforeAll(() => void (cluster = citusCluster()));
   beforeEach(async () => {
     await cluster.empty().catch(cluster.empty);
-    await citusAdapter(parsePostgresUrl(cluster.url)).migrate({ dryRun: false });
+    const adapter = await adapterOf({ adapter: "postgres", url: parsePostgresUrl(cluster.url) });
+    await adapter.migrate({ dryRun: false });
   });
   afterAll(() => cluster[Symbol.asyncDispose]());
 
@@ -127,7 +129,8 @@ describe.skipIf(skipsCitus())("a Citus cluster", () => {
       for (const [verdict, count] of Object.entries(report.responses))
         responses[verdict] = (responses[verdict] ?? 0) + count;
     }
-    await using database = await openCitus(parsePostgresUrl(cluster.url));
+    using reached = await reach(parsePostgresUrl(cluster.url));
+    await using database = await openCitus(reached);
     // What a worker had prepared for another one may come later.
     const recover = () => cluster.run("SELECT recover_prepared_transactions()");
     await recover().catch(recover);

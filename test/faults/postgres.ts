@@ -1,9 +1,10 @@
-import { MAX_IN_FLIGHT, openPostgres } from "../../src/database/postgres/postgres_database.ts";
+import { MAX_IN_FLIGHT } from "../../src/database/postgres/postgres_database.ts";
 import { parsePostgresUrl } from "../../src/database/postgres/url.ts";
 import { PlantStoreError } from "../../src/errors.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import type { Ledger, Verdict } from "../support/ledger.ts";
+import { openPostgres } from "../support/postgres_database.ts";
 
 /** The way to a database through a proxy. */
 export function through(proxy: { readonly port: number }, url: string): string {

@@ -4,7 +4,7 @@ import * as fc from "fast-check";
 
 import type { Database } from "../../src/database/database.ts";
 import { memoryDatabase } from "../../src/database/memory.ts";
-import { MAX_IN_FLIGHT, openPostgres } from "../../src/database/postgres/postgres_database.ts";
+import { MAX_IN_FLIGHT } from "../../src/database/postgres/postgres_database.ts";
 import { parsePostgresUrl } from "../../src/database/postgres/url.ts";
 import { connect } from "../../src/database/sqlite/bun_driver.ts";
 import { sqliteDatabase } from "../../src/database/sqlite/sqlite_database.ts";
@@ -13,6 +13,7 @@ import { fetchRequest, testApp, TOKEN } from "../support/app.ts";
 import { printedSeed } from "../support/load.ts";
 import { judgeBody, type WireRequest } from "../support/oracle.ts";
 import { skipsCluster, startCluster } from "../support/postgres.ts";
+import { openPostgres } from "../support/postgres_database.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { anyRequest } from "../support/requests.ts";
 import { scaled } from "../support/scale.ts";

@@ -278,6 +278,8 @@ class ModelConnection implements Connection {
 
   async script(): Promise<void> {}
 
+  readonly extensions = [];
+
   isOpen(): boolean {
     return this.#isOpen;
   }

@@ -1,7 +1,11 @@
 import { readdirSync } from "node:fs";
 
+import type { ServingOptions } from "../../src/database/adapter.ts";
+import type { PlantStore } from "../../src/database/database.ts";
 import { connect } from "../../src/database/sqlite/bun_driver.ts";
+import { openSqliteWorker } from "../../src/database/sqlite/sqlite_adapter.ts";
 import { sqliteDatabase } from "../../src/database/sqlite/sqlite_database.ts";
+import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant/plant.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "./program.ts";
 
@@ -17,6 +21,19 @@ export async function databaseFixture(plants: readonly NewPlant[]) {
     await database.plants.add(plants, { timeoutMs: TEST_TIMEOUT_MS });
   }
   return { ...directory, path, directory: directory.path };
+}
+
+/** The database of a server, with the store that is under its queue. */
+export async function openWorker(path: string, options: Partial<ServingOptions> = {}) {
+  const gathered = Promise.withResolvers<PlantStore>();
+  const database = await openSqliteWorker(path, {
+    ...options,
+    gather(store) {
+      gathered.resolve(store);
+      return groupCommit(store);
+    },
+  });
+  return { ...database, plants: await gathered.promise };
 }
 
 /** The names of files, without those that SQLite keeps beside a database for whoever has it open. */

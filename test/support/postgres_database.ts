@@ -1,10 +1,11 @@
 import { afterAll, beforeAll, setDefaultTimeout } from "bun:test";
 
 import {
-  openPostgres,
+  openPostgres as openReached,
   type PostgresOptions,
+  reach,
 } from "../../src/database/postgres/postgres_database.ts";
-import { parsePostgresUrl } from "../../src/database/postgres/url.ts";
+import { parsePostgresUrl, type PostgresUrl } from "../../src/database/postgres/url.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import {
   type ClusterOptions,
@@ -38,6 +39,12 @@ export function withCluster({ timeoutMs = TEST_TIMEOUT_MS, ...options }: WithClu
     if (cluster === undefined) throw new Error("The cluster is used before its tests");
     return cluster;
   };
+}
+
+/** Opens the database of a URL as PostgreSQL itself, whatever extensions it has. */
+export async function openPostgres(url: PostgresUrl, options?: PostgresOptions) {
+  using reached = await reach(url);
+  return await openReached(reached, options);
 }
 
 /** How to open a database of its own. */

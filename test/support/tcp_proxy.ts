@@ -38,6 +38,7 @@ export function startProxy(target: number, { delayMs = 0 } = {}) {
   let mode: ProxyMode = "forward";
   let lost = 0;
   let replyBytes = 0;
+  let connections = 0;
   let port = target;
 
   function cut(link: Link): void {
@@ -71,6 +72,7 @@ export function startProxy(target: number, { delayMs = 0 } = {}) {
       hasSwallowed: false,
     };
     links.add(link);
+    connections++;
     client.on("data", (chunk) => {
       if (mode === "black hole" || link.isForgotten) link.hasSwallowed = true;
       else link.server.write(chunk);
@@ -90,6 +92,8 @@ export function startProxy(target: number, { delayMs = 0 } = {}) {
     set: (next: ProxyMode) => void (mode = next),
     /** Sends new connections to another port. */
     redirect: (next: number) => void (port = next),
+    /** How many connections were made. */
+    connections: () => connections,
     /** How many replies were lost. */
     lost: () => lost,
     /** How many clients wait for a reply to what was not handed on. */

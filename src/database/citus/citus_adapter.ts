@@ -1,96 +1,64 @@
 import type { DatabaseAdapter } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
-import type { Connection } from "../postgres/connection.ts";
-import { toDatabaseError } from "../postgres/errors.ts";
-import { failover } from "../postgres/failover.ts";
-import { postgresAdapter } from "../postgres/postgres_adapter.ts";
-import type { PostgresUrl } from "../postgres/url.ts";
-import { type CitusOptions, openCitus } from "./citus_database.ts";
+import { withDatabaseError } from "../postgres/errors.ts";
+import { type Opener, POSTGRES } from "../postgres/postgres_adapter.ts";
+import type { Reached } from "../postgres/postgres_database.ts";
+import { openCitus, serveCitus } from "./citus_database.ts";
 
-/**
- * Databases on a PostgreSQL server, or on a Citus cluster if the server is its coordinator. What
- * differs is where plants are; all else is PostgreSQL's.
- *
- * @param readUrl Reads the URL again for a running server. @default the URL stays the same
- */
-export function citusAdapter(
-  url: PostgresUrl,
-  readUrl?: () => Promise<PostgresUrl>,
-): DatabaseAdapter {
-  const postgres = postgresAdapter(url, readUrl);
+/** The ways of a Citus cluster, by its coordinator: what differs from PostgreSQL is where plants are. */
+export const CITUS: Opener = {
+  async open(reached, access) {
+    await requireDistributed(reached, access === "create");
+    return await openCitus(reached, { access });
+  },
 
-  /** Opens the cluster; `undefined` if the server is PostgreSQL by itself. */
-  async function open(options: CitusOptions) {
-    const found = await ask(url);
-    if (!found.isCitus) return undefined;
-    requireCoordinator(found, url);
+  async openForServing(reached, options) {
+    await requireDistributed(reached, true);
+    return await serveCitus(reached, options);
+  },
 
-    if (!found.isDistributed) {
-      const isNew = options.access === "create" && !found.hasPlants;
-      if (!isNew) throw new DatabaseError(`${cannotOpen(url)}: ${NOT_DISTRIBUTED}`);
-      await migrateCitus(found, { dryRun: false });
-    }
-    return await openCitus(url, options);
-  }
+  migrate: async (reached, dryRun) => await migrateCitus(reached, await ask(reached), dryRun),
+};
 
-  /** Migrates the schema on the coordinator, and distributes the table of plants. */
-  async function migrateCitus(found: Cluster, { dryRun }: { readonly dryRun: boolean }) {
-    const migrations = await postgres.migrate({ dryRun });
-    if (found.isDistributed) return migrations;
+/** Requires that the plants are distributed. If there are none, a server may distribute them. */
+async function requireDistributed(reached: Reached, mayDistribute: boolean): Promise<void> {
+  const found = await ask(reached);
+  if (found.isDistributed) return;
 
-    const script = distributionOf(found.nodes);
-    if (!dryRun)
-      await onCoordinator(url, async (connection) => {
-        await connection.script("SET lock_timeout = 0; SET statement_timeout = 0");
-        await connection.script(script);
-      });
-    return [...migrations, { tag: "distribute_plants", script }];
-  }
-
-  return {
-    ...postgres,
-
-    openForServing: async (options) =>
-      (await open({ ...options, access: "create", isServing: true, readUrl })) ??
-      (await postgres.openForServing(options)),
-
-    openForWriting: async (options = {}) =>
-      (await open({ access: options.create === true ? "create" : "write" })) ??
-      (await postgres.openForWriting(options)),
-
-    openPlants: async () => (await open({ access: "read" })) ?? (await postgres.openPlants()),
-
-    async migrate({ dryRun }) {
-      const found = await ask(url);
-      if (!found.isCitus) return await postgres.migrate({ dryRun });
-      requireCoordinator(found, url);
-      return await migrateCitus(found, { dryRun });
-    },
-  };
+  if (!mayDistribute || found.hasPlants)
+    throw new DatabaseError(
+      `Cannot open database "${reached.url.database}": plants is not distributed by id: run plant-store migrate`,
+    );
+  await migrateCitus(reached, found, false);
 }
 
-const NOT_DISTRIBUTED = "plants is not distributed by id: run plant-store migrate";
+/** Migrates the schema on the coordinator, and distributes the table of plants. */
+async function migrateCitus(
+  reached: Reached,
+  found: Cluster,
+  dryRun: boolean,
+): ReturnType<DatabaseAdapter["migrate"]> {
+  const migrations = await POSTGRES.migrate(reached, dryRun);
+  if (found.isDistributed) return migrations;
 
-function cannotOpen({ database }: PostgresUrl): string {
-  return `Cannot open database "${database}"`;
+  const script = distributionOf(found.nodes);
+  if (!dryRun)
+    await withDatabaseError("open", reached.url.database, async () => {
+      await reached.connection.script("SET lock_timeout = 0; SET statement_timeout = 0");
+      await reached.connection.script(script);
+    });
+  return [...migrations, { tag: "distribute_plants", script }];
 }
 
-/** What the server of a URL is. */
-type Facts = { readonly isCitus: false } | Cluster;
-
+/** What the coordinator says. */
 interface Cluster {
-  readonly isCitus: true;
-  /** The group of the server: 0 is the coordinator. */
-  readonly node: number;
   /** How many nodes may have shards. */
   readonly nodes: number;
   readonly isDistributed: boolean;
   readonly hasPlants: boolean;
 }
 
-/** Without the extension, its tables do not exist: a statement that names them would fail. */
-const IS_CITUS = "SELECT FROM pg_catalog.pg_extension WHERE extname = 'citus'";
-
+/** The group of the coordinator is 0. */
 const CLUSTER = `SELECT groupid AS node,
     (SELECT greatest(1, count(*))::int FROM pg_dist_node WHERE shouldhaveshards AND noderole = 'primary') AS nodes,
     to_regclass('plants') IS NOT NULL AS "hasTable",
@@ -98,24 +66,24 @@ const CLUSTER = `SELECT groupid AS node,
       AND column_to_column_name(logicalrelid, partkey) = 'id') AS "isDistributed"
   FROM pg_dist_local_group`;
 
-type Row = Pick<Cluster, "node" | "nodes" | "isDistributed"> & { readonly hasTable: boolean };
-
-async function ask(url: PostgresUrl): Promise<Facts> {
-  return await onCoordinator(url, async ({ query }) => {
-    if ((await query(IS_CITUS)).length === 0) return { isCitus: false };
-
-    const [{ hasTable, ...cluster }] = (await query(CLUSTER)) as [Row];
-    const isPlain = hasTable && !cluster.isDistributed;
-    const plants = isPlain ? await query("SELECT FROM plants LIMIT 1") : [];
-    return { isCitus: true, ...cluster, hasPlants: plants.length > 0 };
-  });
+interface Row extends Omit<Cluster, "hasPlants"> {
+  readonly node: number;
+  readonly hasTable: boolean;
 }
 
-function requireCoordinator({ node }: Cluster, url: PostgresUrl): void {
-  if (node === 0) return;
-  throw new DatabaseError(
-    `${cannotOpen(url)}: the server is worker ${node} of a Citus cluster; use the URL of its coordinator`,
-  );
+/** @throws {DatabaseError} If the server is not the coordinator. */
+async function ask({ url, connection: { query } }: Reached): Promise<Cluster> {
+  return await withDatabaseError("open", url.database, async () => {
+    const [{ node, hasTable, ...cluster }] = (await query(CLUSTER)) as [Row];
+    if (node !== 0)
+      throw new DatabaseError(
+        `the server is worker ${node} of a Citus cluster; use the URL of its coordinator`,
+      );
+
+    const isPlain = hasTable && !cluster.isDistributed;
+    const plants = isPlain ? await query("SELECT FROM plants LIMIT 1") : [];
+    return { ...cluster, hasPlants: plants.length > 0 };
+  });
 }
 
 /** The key of the advisory lock that lets one session at a time distribute: "citu". */
@@ -136,17 +104,4 @@ DO $$ BEGIN
 END $$;
 COMMIT;
 `;
-}
-
-/** Uses one connection to the coordinator. */
-async function onCoordinator<Result>(
-  url: PostgresUrl,
-  use: (connection: Connection) => Promise<Result>,
-): Promise<Result> {
-  try {
-    const connection = await failover(url).connect();
-    return await use(connection).finally(connection.close);
-  } catch (error) {
-    throw toDatabaseError("open", url.database, error);
-  }
 }

@@ -1,14 +1,13 @@
 import { backoffMs, pause, repeat, withDeadline } from "../../async/timers.ts";
 import { PlantStoreError } from "../../errors.ts";
 import type { NewPlant } from "../../plant/plant.ts";
-import type { Access, ServingOptions } from "../adapter.ts";
-import type {
-  AddOptions,
-  Database,
-  DatabaseMetric,
-  PlantStore,
-  StoreOutcome,
-} from "../database.ts";
+import {
+  type Access,
+  type DatabaseMetric,
+  type ServingDatabase,
+  type ServingOptions,
+} from "../adapter.ts";
+import type { Database, PlantStore, StoreOutcome } from "../database.ts";
 import {
   consequencesOf,
   PostgresFailure,
@@ -16,22 +15,15 @@ import {
   unavailable,
   withDatabaseError,
 } from "../postgres/errors.ts";
-import { failover } from "../postgres/failover.ts";
 import { Pool } from "../postgres/pool.ts";
-import { openPostgres } from "../postgres/postgres_database.ts";
-import type { PostgresUrl } from "../postgres/url.ts";
+import { MAX_IN_FLIGHT, openPostgres, type Reached } from "../postgres/postgres_database.ts";
 import { CitusNode } from "./node.ts";
 import { type NodeId, nodesOf, type ShardMap, shardMapReader, shardOf } from "./shard_map.ts";
 import { mergedPages } from "./shard_pages.ts";
+import { shardedCommit } from "./sharded_commit.ts";
 
-/** How a Citus cluster is opened. */
-export interface CitusOptions extends ServingOptions {
-  /** @default {"create"} */
-  readonly access?: Access;
-  /** Whether a server opens it: then every node is probed first. @default {false} */
-  readonly isServing?: boolean;
-  /** Reads the URL again, whose password may be rotated. @default the URL stays the same */
-  readonly readUrl?: (() => Promise<PostgresUrl>) | undefined;
+/** How a server opens a Citus cluster. */
+export interface CitusServingOptions extends ServingOptions {
   /**
    * How long a server is ready, and accepts tokens, without the coordinator, in milliseconds.
    *
@@ -47,36 +39,62 @@ const MAP_TIMEOUT_MS = 10_000;
 /**
  * How long a server is ready, and accepts tokens, without the coordinator, in milliseconds. It
  * stores plants, but does not see that a token is revoked. A restart or a failover of the coordinator takes seconds, and
- * repairing it by hand minutes. A stolen token works no longer than this.
+ * repairing it by hand minutes. A revoked token works no longer than this.
  */
 const COORDINATOR_TIMEOUT_MS = 10 * 60 * 1_000;
 
+/** What is told of a cluster. */
+type Log = Pick<ServingOptions, "onWarning" | "onInfo">;
+
 /**
- * Opens a database on Citus by the URL of its coordinator. Tokens are on the coordinator. Each plant
- * is sent to the node that has its shard, over a pool for that node.
+ * Opens a database on Citus by its coordinator, for a command. Tokens are on the coordinator. Each
+ * plant is sent to the node that has its shard, over a pool for that node.
  *
  * @throws {DatabaseError} If it cannot be used now. The message says why, in one line.
  */
-export async function openCitus(url: PostgresUrl, options: CitusOptions = {}): Promise<Database> {
-  const { access = "create", isServing = false, readUrl } = options;
-  const { onWarning = () => {}, onInfo = () => {} } = options;
+export async function openCitus(
+  reached: Reached,
+  { access = "create" }: { readonly access?: Access } = {},
+): Promise<Database> {
+  const cluster = await openCluster(reached, { access, isServing: false });
+
+  return {
+    plants: {
+      add: cluster.add,
+      probe: () => untilOne(cluster.nodes().map((node) => node.probe())),
+    },
+    tokens: cluster.coordinator.tokens,
+
+    async *pages() {
+      try {
+        yield* mergedPages(cluster.map.readNow, cluster.nodeFor);
+      } catch (error) {
+        throw toDatabaseError("read", reached.url.database, error);
+      }
+    },
+
+    [Symbol.asyncDispose]: cluster[Symbol.asyncDispose],
+  };
+}
+
+/**
+ * Opens a database on Citus by its coordinator, for a server: as {@linkcode openCitus}, with a queue
+ * for each node. Every node is probed first.
+ *
+ * @throws {DatabaseError} If it cannot be used now. The message says why, in one line.
+ */
+export async function serveCitus(
+  reached: Reached,
+  options: CitusServingOptions,
+): Promise<ServingDatabase> {
+  const { gather, onWarning = () => {}, onInfo = () => {} } = options;
   const { coordinatorTimeoutMs = COORDINATOR_TIMEOUT_MS } = options;
 
   await using stack = new AsyncDisposableStack();
-  const coordinator = stack.use(
-    await openPostgres(url, { access, isServing, readUrl, maxInFlight: 1 }),
+  const cluster = stack.use(
+    await openCluster(reached, { ...options, access: "create", isServing: true }),
   );
-  const cluster = stack.adopt(
-    await withDatabaseError("open", url.database, () => openMap()),
-    ({ close }) => close(),
-  );
-
-  const nodes = new Map<NodeId, CitusNode>();
-  stack.defer(() => nodes.forEach((node) => node.close()));
-  const nodeOptions = { url, readUrl, map: cluster.map, onUnreachable: cluster.refresh };
-  const nodeFor = (id: NodeId) =>
-    nodes.getOrInsertComputed(id, () => new CitusNode(id, nodeOptions));
-  const nodesWithShards = () => nodesOf(cluster.map()).map(nodeFor);
+  const { coordinator, map, nodeFor, nodes, add } = cluster;
 
   /** Probes a node, and says if it can store plants again, or no longer. */
   async function probe(node: CitusNode, timeoutMs?: number): Promise<void> {
@@ -91,138 +109,157 @@ export async function openCitus(url: PostgresUrl, options: CitusOptions = {}): P
     if (failure !== undefined) throw failure;
   }
 
-  if (isServing) {
-    await withDatabaseError("open", url.database, async () => {
-      const timeoutMs = url.connectTimeoutMs * (url.hosts.length + 1);
-      const verdicts = await Promise.allSettled(
-        nodesWithShards().map((node) => probe(node, timeoutMs)),
-      );
-      const failures = verdicts.flatMap((verdict) =>
-        verdict.status === "rejected" ? [verdict.reason] : [],
-      );
-      // A node that is down keeps no other from serving. One that is unsafe stays so.
-      const refusal = failures.find(isLasting);
-      if (refusal !== undefined) throw refusal;
-      if (failures.length === verdicts.length) throw failures[0];
-    });
-    const { shards } = cluster.map();
-    onInfo("Citus, experimental", { nodes: nodesWithShards().length, shards: shards.length });
-  }
-
-  const add = (plants: readonly NewPlant[], { timeoutMs }: AddOptions) =>
-    addByMap(plants, { ...cluster, nodeFor, deadline: performance.now() + timeoutMs });
-
-  const stores = new Map<NodeId, PlantStore>();
-  const storeOf = ({ id }: NewPlant) => {
-    const { node } = shardOf(cluster.map(), id);
-    return stores.getOrInsertComputed(node, () => ({ add, probe: () => probe(nodeFor(node)) }));
-  };
+  await withDatabaseError("open", reached.url.database, async () => {
+    const timeoutMs = reached.url.connectTimeoutMs * (reached.url.hosts.length + 1);
+    const verdicts = await Promise.allSettled(nodes().map((node) => probe(node, timeoutMs)));
+    const failures = verdicts.flatMap((verdict) =>
+      verdict.status === "rejected" ? [verdict.reason] : [],
+    );
+    // A node that is down keeps no other from serving. One that is unsafe stays so.
+    const refusal = failures.find(isLasting);
+    if (refusal !== undefined) throw refusal;
+    if (failures.length === verdicts.length) throw failures[0];
+  });
+  onInfo("Citus, experimental", { nodes: nodes().length, shards: map.current().shards.length });
 
   const opened = stack.move();
   return {
-    plants: {
-      add,
-      /** Resolves once one node can store plants: a dead one must not empty the load balancer. */
-      async probe() {
-        if (cluster.ageMs() > coordinatorTimeoutMs) {
-          const message = "storage has not seen its coordinator for too long";
-          throw new PlantStoreError("storage_unavailable", message);
-        }
+    plants: shardedCommit(
+      ({ id }) => shardOf(map.current(), id).node,
+      (id) => gather({ add, probe: () => probe(nodeFor(id)) }, MAX_IN_FLIGHT),
+    ),
 
-        const probes = nodesWithShards().map((node) => probe(node));
-        await Promise.any(probes).catch(({ errors }: AggregateError) => {
-          throw errors[0];
-        });
-      },
+    /** Resolves once one node can store plants: a dead one must not empty the load balancer. */
+    async ready() {
+      if (map.ageMs() > coordinatorTimeoutMs) {
+        const message = "storage has not seen its coordinator for too long";
+        throw new PlantStoreError("storage_unavailable", message);
+      }
+
+      await untilOne(nodes().map((node) => probe(node)));
+      return nodes().flatMap(({ id, failure }) => (failure === undefined ? [] : [`node ${id}`]));
     },
-    storeOf,
-    unready: () =>
-      nodesWithShards().flatMap(({ id, failure }) => (failure === undefined ? [] : [`node ${id}`])),
+
     tokens: coordinator.tokens,
     tokensMaxAgeMs: coordinatorTimeoutMs,
-
-    async *pages() {
-      try {
-        yield* mergedPages(cluster.readNow, nodeFor);
-      } catch (error) {
-        throw toDatabaseError("read", url.database, error);
-      }
-    },
-
     metrics: () => [
       ...labelled("coordinator", coordinator.metrics()),
-      ...nodesWithShards().flatMap((node) => labelled(String(node.id), node.metrics())),
+      ...nodes().flatMap((node) => labelled(String(node.id), node.metrics())),
     ],
-    failed: coordinator.failed,
+    // What a node acknowledged is durable.
+    failed: new Promise(() => {}),
     [Symbol.asyncDispose]: () => opened.disposeAsync(),
   };
+}
 
-  /** Reads the map of shards at once, and then again and again. */
-  async function openMap() {
-    const servers = failover(url, { readUrl });
-    const { connect, current, suspect } = servers;
-    const pool = new Pool({ size: 1, connect, current, onSilence: suspect });
-    const readShardMap = shardMapReader();
+/** Resolves with the first probe that does; rejects as the first of them if none does. */
+async function untilOne(probes: readonly Promise<void>[]): Promise<void> {
+  await Promise.any(probes).catch(({ errors }: AggregateError) => {
+    throw errors[0];
+  });
+}
 
-    let map = await pool.run(readShardMap, MAP_TIMEOUT_MS).catch((error: unknown) => {
-      pool.close();
-      throw error;
-    });
-    let readAt = performance.now();
-    /** Since when the map cannot be read; `undefined` while it can. */
-    let awaySince: Date | undefined;
-    let refreshing: Promise<void> | undefined;
+/** How {@linkcode openCluster} opens a cluster. */
+interface ClusterOptions extends Log {
+  readonly access: Access;
+  readonly isServing: boolean;
+}
 
-    async function readNow(): Promise<ShardMap> {
-      map = await pool.run(readShardMap, MAP_TIMEOUT_MS);
-      readAt = performance.now();
-      return map;
-    }
+/** Opens the coordinator and the map of shards. A node is opened when a plant is sent to it. */
+async function openCluster(reached: Reached, { access, isServing, ...log }: ClusterOptions) {
+  const { url, readUrl } = reached;
+  await using stack = new AsyncDisposableStack();
+  const coordinator = stack.use(await openPostgres(reached, { access, isServing, maxInFlight: 1 }));
+  const map = stack.adopt(
+    await withDatabaseError("open", url.database, () => openMap(reached, log)),
+    ({ close }) => close(),
+  );
 
-    async function read(): Promise<void> {
-      const began = new Date();
-      try {
-        await readNow();
-        if (awaySince !== undefined)
-          onInfo("Coordinator is back: revoked tokens are refused again", { away: awaySince });
-        awaySince = undefined;
-      } catch (error) {
-        if (awaySince !== undefined) return;
-        awaySince = began;
-        const since = began.toISOString();
-        onWarning(
-          `Coordinator does not respond: plants are stored, but tokens that are revoked after ${since} are accepted`,
-          error,
-        );
-      }
-    }
+  const opened = new Map<NodeId, CitusNode>();
+  stack.defer(() => opened.forEach((node) => node.close()));
+  const nodeOptions = { url, readUrl, map: map.current, onUnreachable: map.refresh };
+  const nodeFor = (id: NodeId) =>
+    opened.getOrInsertComputed(id, () => new CitusNode(id, nodeOptions));
 
-    /** Reads the map again; one read at a time. Never rejects. */
-    function refresh(): Promise<void> {
-      refreshing ??= read().finally(() => (refreshing = undefined));
-      return refreshing;
-    }
+  const add: PlantStore["add"] = (plants, { timeoutMs }) =>
+    addByMap(plants, { ...map, nodeFor, deadline: performance.now() + timeoutMs });
 
-    const timer = repeat(MAP_MS, refresh);
-    return {
-      /** The newest map that was read. */
-      map: () => map,
-      /** How old it is, in milliseconds. */
-      ageMs: () => performance.now() - readAt,
-      refresh,
-      /** Reads the map now. */
-      readNow,
-      close() {
-        timer[Symbol.dispose]();
-        pool.close();
-      },
-    };
+  const resources = stack.move();
+  return {
+    coordinator,
+    map,
+    nodeFor,
+    /** The nodes that have shards. */
+    nodes: () => nodesOf(map.current()).map(nodeFor),
+    add,
+    [Symbol.asyncDispose]: () => resources.disposeAsync(),
+  };
+}
+
+/** Reads the map of shards at once, and then again and again. */
+async function openMap({ servers }: Reached, { onWarning, onInfo }: Log) {
+  const { connect, current, suspect } = servers;
+  const pool = new Pool({ size: 1, connect, current, onSilence: suspect });
+  const readShardMap = shardMapReader();
+
+  let map = await pool.run(readShardMap, MAP_TIMEOUT_MS).catch((error: unknown) => {
+    pool.close();
+    throw error;
+  });
+  let readAt = performance.now();
+  /** Since when the map cannot be read; `undefined` while it can. */
+  let awaySince: Date | undefined;
+  let refreshing: Promise<void> | undefined;
+
+  async function readNow(): Promise<ShardMap> {
+    map = await pool.run(readShardMap, MAP_TIMEOUT_MS);
+    readAt = performance.now();
+    return map;
   }
+
+  async function read(): Promise<void> {
+    const began = new Date();
+    try {
+      await readNow();
+      if (awaySince !== undefined)
+        onInfo?.("Coordinator is back: revoked tokens are refused again", { away: awaySince });
+      awaySince = undefined;
+    } catch (error) {
+      if (awaySince !== undefined) return;
+      awaySince = began;
+      const since = began.toISOString();
+      onWarning?.(
+        `Coordinator does not respond: plants are stored, but tokens that are revoked after ${since} are accepted`,
+        error,
+      );
+    }
+  }
+
+  /** Reads the map again; one read at a time. Never rejects. */
+  function refresh(): Promise<void> {
+    refreshing ??= read().finally(() => (refreshing = undefined));
+    return refreshing;
+  }
+
+  const timer = repeat(MAP_MS, refresh);
+  return {
+    /** The newest map that was read. */
+    current: () => map,
+    /** How old it is, in milliseconds. */
+    ageMs: () => performance.now() - readAt,
+    refresh,
+    /** Reads it now. */
+    readNow,
+    close() {
+      timer[Symbol.dispose]();
+      pool.close();
+    },
+  };
 }
 
 /** What {@linkcode addByMap} adds with. */
 interface Adding {
-  map(): ShardMap;
+  current(): ShardMap;
   refresh(): Promise<void>;
   nodeFor(id: NodeId): CitusNode;
   /** By `performance.now()`. */
@@ -236,22 +273,22 @@ interface Adding {
  */
 async function addByMap(
   plants: readonly NewPlant[],
-  { map, refresh, nodeFor, deadline }: Adding,
+  { current, refresh, nodeFor, deadline }: Adding,
 ): Promise<readonly StoreOutcome[]> {
   const outcomes: StoreOutcome[] = plants.map(() => "unavailable");
   let pending: readonly number[] = [...plants.keys()];
 
   for (let attempt = 0; ; attempt++) {
-    const current = map();
+    const map = current();
     const byNode = Map.groupBy(
       pending,
-      (index) => shardOf(current, (plants[index] as NewPlant).id).node,
+      (index) => shardOf(map, (plants[index] as NewPlant).id).node,
     );
 
     const moved = await Promise.all(
       [...byNode].map(async ([id, indexes]) => {
         const own = indexes.map((index) => plants[index] as NewPlant);
-        const result = await nodeFor(id).add(own, current, deadline);
+        const result = await nodeFor(id).add(own, map, deadline);
         indexes.forEach((index, at) => (outcomes[index] = result.outcomes[at] as StoreOutcome));
         return result.hasMoved ? indexes.filter((index) => outcomes[index] === "unavailable") : [];
       }),

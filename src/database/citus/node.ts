@@ -1,5 +1,6 @@
 import type { NewPlant } from "../../plant/plant.ts";
-import type { DatabaseMetric, StoreOutcome } from "../database.ts";
+import type { DatabaseMetric } from "../adapter.ts";
+import type { StoreOutcome } from "../database.ts";
 import { PostgresFailure } from "../postgres/errors.ts";
 import { failover } from "../postgres/failover.ts";
 import { HeldIds } from "../postgres/held_ids.ts";

@@ -43,31 +43,6 @@ const CASES: Cases<Database> = {
     assert.deepEqual(await allOf(database), plants);
   },
 
-  async "storeOf() gives a store that keeps the plant, as plants does, and always the same one"(
-    database,
-  ) {
-    const fern = { id: 7n, name: "Fern" };
-    const store = database.storeOf(fern);
-    assert.equal(database.storeOf({ ...fern, name: "Ivy" }), store);
-    assert.deepEqual(await store.add([fern], { timeoutMs: 10_000 }), ["added"]);
-    await store.probe();
-    assert.deepEqual(await add(database, [fern]), ["present"]);
-    assert.deepEqual(await allOf(database), [fern]);
-  },
-
-  async "unready() names nothing while all can store plants"(database) {
-    await database.plants.probe();
-    assert.deepEqual(database.unready(), []);
-  },
-
-  async "metrics() has a name, a kind and a number for each"(database) {
-    for (const { name, type, value } of database.metrics()) {
-      assert.match(name, /^[a-z][a-z0-9_]*$/);
-      assert.equal(type === "counter", name.endsWith("_total"), name);
-      assert.ok(Number.isFinite(value), name);
-    }
-  },
-
   async "pages() gives every field, each with its own text"(database) {
     const plants = [plantOf(1n, (field) => `the ${field}`)];
     await add(database, plants);

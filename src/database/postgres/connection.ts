@@ -14,6 +14,8 @@ export interface Connection {
   /** Runs statements without parameters, as one transaction. */
   script(statements: string): Promise<void>;
   readonly host: PostgresHost;
+  /** The names of the extensions that the database has. */
+  readonly extensions: readonly string[];
   isOpen(): boolean;
   /** When the server last replied, by `performance.now()`. */
   repliedAt(): number;
@@ -101,7 +103,7 @@ export async function connectTo(
     // Without reserving it, the client would reconnect by itself, to a session that was not
     // verified.
     const reserved = await opened.reserve();
-    await verifySession(reserved, nonce);
+    const extensions = await verifySession(reserved, nonce);
 
     let repliedAt = performance.now();
     const run = async <Result>(statement: () => Promise<Result>): Promise<Result> => {
@@ -118,6 +120,7 @@ export async function connectTo(
       query: (statement, parameters = []) => run(() => reserved.unsafe(statement, [...parameters])),
       script: (statements) => run(() => reserved.unsafe(statements).simple()),
       host,
+      extensions,
       isOpen: () => isOpen,
       repliedAt: () => repliedAt,
       close,
@@ -224,9 +227,10 @@ const SESSION_SETTINGS = {
 /**
  * Reads back the settings that a 200 depends on, and refuses those that the session cannot change.
  *
+ * @returns The names of the extensions.
  * @throws {PostgresFailure} `UNSAFE`, or 25006 if the session is read-only, as on a standby.
  */
-async function verifySession(session: Bun.ReservedSQL, nonce: string): Promise<void> {
+async function verifySession(session: Bun.ReservedSQL, nonce: string): Promise<readonly string[]> {
   const [found] = (await session.unsafe(SESSION)) as [Session];
 
   const engine = ENGINES.find(([mark]) => found.version.includes(mark))?.[1];
@@ -244,6 +248,7 @@ async function verifySession(session: Bun.ReservedSQL, nonce: string): Promise<v
 
   if (found.read_only === "on") throw new PostgresFailure("25006");
   requireDurable(found);
+  return found.extensions?.split(",") ?? [];
 }
 
 /** Marks in `version()` of engines that only speak PostgreSQL's protocol. */
@@ -301,7 +306,8 @@ const SESSION = `SELECT ${DURABILITY},
   current_setting('transaction_read_only', true) AS read_only,
   current_setting('server_encoding', true) AS encoding,
   ${settingColumns(SESSION_SETTINGS)},
-  current_setting('${NONCE}', true) AS nonce
+  current_setting('${NONCE}', true) AS nonce,
+  (SELECT string_agg(extname, ',') FROM pg_catalog.pg_extension) AS extensions
   FROM (SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit', true)
     WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)) AS changed`;
 
@@ -309,4 +315,9 @@ const SESSION = `SELECT ${DURABILITY},
 type Session = Readonly<Record<SettingName, string | null> & { version: string }>;
 
 type SettingName =
-  keyof Durability | keyof typeof SESSION_SETTINGS | "read_only" | "encoding" | "nonce";
+  | keyof Durability
+  | keyof typeof SESSION_SETTINGS
+  | "read_only"
+  | "encoding"
+  | "nonce"
+  | "extensions";

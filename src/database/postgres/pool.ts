@@ -1,5 +1,5 @@
 import { backoffMs, pause, startDeadline, withDeadline } from "../../async/timers.ts";
-import type { DatabaseMetric } from "../database.ts";
+import type { DatabaseMetric } from "../adapter.ts";
 import type { Connection } from "./connection.ts";
 import { consequencesOf, PostgresFailure, rejectionOf, unavailable } from "./errors.ts";
 import {

@@ -1,30 +1,94 @@
 import { ConfigError } from "../../errors.ts";
-import type { DatabaseAdapter } from "../adapter.ts";
+import {
+  type Access,
+  type DatabaseAdapter,
+  type ServingDatabase,
+  type ServingOptions,
+  TOKENS_MAX_AGE_MS,
+} from "../adapter.ts";
+import type { Database } from "../database.ts";
 import { scriptOf } from "./migrations.ts";
-import { MAX_IN_FLIGHT, migratePostgres, openPostgres } from "./postgres_database.ts";
+import {
+  MAX_IN_FLIGHT,
+  migratePostgres,
+  openPostgres,
+  reach,
+  type Reached,
+} from "./postgres_database.ts";
 import type { PostgresUrl } from "./url.ts";
 
-/**
- * Databases on a PostgreSQL server.
- *
- * @param readUrl Reads the URL again for a running server. @default the URL stays the same
- */
+/** How a database that was reached is opened and migrated. An extension may have ways of its own. */
+export interface Opener {
+  /** Opens the plants and the tokens for a command. */
+  open(reached: Reached, access: Access): Promise<Database>;
+  /** As {@linkcode DatabaseAdapter.openForServing}. */
+  openForServing(reached: Reached, options: ServingOptions): Promise<ServingDatabase>;
+  /** As {@linkcode DatabaseAdapter.migrate}. */
+  migrate(reached: Reached, dryRun: boolean): ReturnType<DatabaseAdapter["migrate"]>;
+}
+
+/** The ways of PostgreSQL itself. */
+export const POSTGRES: Opener = {
+  open: (reached, access) => openPostgres(reached, { access }),
+
+  async openForServing(reached, { gather }) {
+    const { plants, ...database } = await openPostgres(reached, { isServing: true });
+    return {
+      ...database,
+      plants: gather(plants, MAX_IN_FLIGHT),
+      async ready() {
+        await plants.probe();
+        return [];
+      },
+      tokensMaxAgeMs: TOKENS_MAX_AGE_MS,
+      // What PostgreSQL acknowledged is durable.
+      failed: new Promise(() => {}),
+    };
+  },
+
+  async migrate(reached, dryRun) {
+    const migrations = await migratePostgres(reached, dryRun);
+    return migrations.map((migration) => ({ tag: migration.tag, script: scriptOf(migration) }));
+  },
+};
+
+/** Options of {@linkcode postgresAdapter}. */
+export interface PostgresAdapterOptions {
+  /** Reads the URL again for a running server. @default the URL stays the same */
+  readonly readUrl?: (() => Promise<PostgresUrl>) | undefined;
+  /**
+   * Chooses how to open a database that has these extensions: if it resolves to nothing, as
+   * PostgreSQL itself.
+   *
+   * @default nothing
+   */
+  readonly openerFor?: (extensions: readonly string[]) => Promise<Opener | undefined>;
+}
+
+/** Databases on a PostgreSQL server. */
 export function postgresAdapter(
   url: PostgresUrl,
-  readUrl?: () => Promise<PostgresUrl>,
+  { readUrl, openerFor = async () => undefined }: PostgresAdapterOptions = {},
 ): DatabaseAdapter {
-  const openForReading = () => openPostgres(url, { access: "read" });
+  /** Connects, and opens what is there. */
+  async function onServer<Result>(
+    use: (opener: Opener, reached: Reached) => Promise<Result>,
+  ): Promise<Result> {
+    using reached = await reach(url, readUrl);
+    const opener = await openerFor(reached.connection.extensions);
+    return await use(opener ?? POSTGRES, reached);
+  }
 
   return {
     name: url.database,
     flag: '--database "$DATABASE_URL"',
-    maxInFlight: MAX_IN_FLIGHT,
 
-    openForServing: () => openPostgres(url, { isServing: true, readUrl }),
+    openForServing: (options) =>
+      onServer((opener, reached) => opener.openForServing(reached, options)),
     openForWriting: ({ create = false } = {}) =>
-      openPostgres(url, { access: create ? "create" : "write" }),
-    openPlants: openForReading,
-    openForListing: openForReading,
+      onServer((opener, reached) => opener.open(reached, create ? "create" : "write")),
+    openPlants: () => onServer((opener, reached) => opener.open(reached, "read")),
+    openForListing: () => onServer((_, reached) => openPostgres(reached, { access: "read" })),
 
     async check() {
       throw new ConfigError("Cannot check PostgreSQL: use pg_amcheck");
@@ -38,9 +102,6 @@ export function postgresAdapter(
       throw new ConfigError("Cannot restore PostgreSQL: use pg_restore");
     },
 
-    async migrate({ dryRun }) {
-      const migrations = await migratePostgres(url, dryRun);
-      return migrations.map((migration) => ({ tag: migration.tag, script: scriptOf(migration) }));
-    },
+    migrate: ({ dryRun }) => onServer((opener, reached) => opener.migrate(reached, dryRun)),
   };
 }

@@ -1,12 +1,6 @@
 import { withDeadline } from "../../async/timers.ts";
-import type { Access } from "../adapter.ts";
-import {
-  type Database,
-  DatabaseError,
-  keysetPages,
-  type PlantStore,
-  TOKENS_MAX_AGE_MS,
-} from "../database.ts";
+import type { Access, DatabaseMetric } from "../adapter.ts";
+import { type Database, DatabaseError, keysetPages, type PlantStore } from "../database.ts";
 import type { Connection } from "./connection.ts";
 import { PostgresFailure, withDatabaseError } from "./errors.ts";
 import { failover } from "./failover.ts";
@@ -17,6 +11,37 @@ import { addPlants, durablePage, probe } from "./postgres_plants.ts";
 import { tablesVerifier } from "./tables.ts";
 import { postgresTokens } from "./tokens.ts";
 import type { PostgresUrl } from "./url.ts";
+
+/** A database that was reached. Disposing of it closes the first connection. */
+export interface Reached extends Disposable {
+  readonly url: PostgresUrl;
+  /** Reads the URL again, as {@linkcode failover} does. */
+  readonly readUrl: (() => Promise<PostgresUrl>) | undefined;
+  readonly servers: ReturnType<typeof failover>;
+  /** The first connection: it says what the server is, and migrates the schema. */
+  readonly connection: Connection;
+}
+
+/**
+ * Connects to the first available server of a URL.
+ *
+ * @param readUrl Reads the URL again, as {@linkcode failover} does. @default the URL stays the same
+ * @throws {DatabaseError} If there is none. The message says why, in one line.
+ */
+export async function reach(
+  url: PostgresUrl,
+  readUrl?: () => Promise<PostgresUrl>,
+): Promise<Reached> {
+  const servers = failover(url, { readUrl });
+  const connection = await withDatabaseError("open", url.database, () => servers.connect());
+  return { url, readUrl, servers, connection, [Symbol.dispose]: connection.close };
+}
+
+/** A database on PostgreSQL. */
+export interface PostgresDatabase extends Database {
+  /** The metrics of its connections. */
+  metrics(): readonly DatabaseMetric[];
+}
 
 /** How a PostgreSQL database is opened. */
 export interface PostgresOptions {
@@ -34,8 +59,6 @@ export interface PostgresOptions {
    * @default {false}
    */
   readonly isServing?: boolean;
-  /** Reads the URL again, as {@linkcode failover} does. @default the URL stays the same */
-  readonly readUrl?: (() => Promise<PostgresUrl>) | undefined;
 }
 
 /**
@@ -60,25 +83,25 @@ export const PROBE_TIMEOUT_MS = 1_000;
 const READ_TIMEOUT_MS = 10_000;
 
 /**
- * Opens a database on PostgreSQL, and migrates its schema unless it is only read. Lost connections
- * are replaced without a log line. `failed` never resolves: what PostgreSQL acknowledged is
- * durable.
+ * Opens a database on PostgreSQL, and migrates its schema unless it is only read. Closes the first
+ * connection before it opens others. Lost connections are replaced without a log line.
  *
  * @throws {DatabaseError} If it cannot be used now. The message says why, in one line.
  */
 export async function openPostgres(
-  url: PostgresUrl,
+  reached: Reached,
   options: PostgresOptions = {},
-): Promise<Database> {
+): Promise<PostgresDatabase> {
+  const { url, servers } = reached;
   const { access = "create", maxInFlight = MAX_IN_FLIGHT, isServing = false } = options;
-  const servers = failover(url, options);
 
   // A role that only reads needs less of the tables. If one is missing, its statement fails.
   const tables = access === "read" ? undefined : tablesVerifier();
-  await connected(url, servers, SCHEMA_TIMEOUT_MS, async (connection) => {
+  await onFirst(reached, SCHEMA_TIMEOUT_MS, async (connection) => {
     await requireSchema(connection, access);
     await tables?.verify(connection);
   });
+  reached.connection.close();
 
   const poolOf = (size: number, replyLimitMs?: number) =>
     new Pool({
@@ -111,13 +134,9 @@ export async function openPostgres(
     }
   }
 
-  const store = plantStore(plants);
   return {
-    plants: store,
-    storeOf: () => store,
-    unready: () => [],
+    plants: plantStore(plants),
     tokens: postgresTokens(reading, writing),
-    tokensMaxAgeMs: TOKENS_MAX_AGE_MS,
     // It waits for the standby, so it must not keep the tokens from being read.
     pages: () =>
       keysetPages((from) =>
@@ -126,7 +145,6 @@ export async function openPostgres(
         ),
       ),
     metrics: () => poolMetrics(pools),
-    failed: new Promise(() => {}),
 
     async [Symbol.asyncDispose]() {
       close();
@@ -156,24 +174,21 @@ export function plantStore(pool: Pool): PlantStore {
  * @returns The pending migrations.
  * @throws {DatabaseError} If the database cannot be used, or the role may not create tables.
  */
-export function migratePostgres(url: PostgresUrl, dryRun: boolean) {
-  const use = dryRun ? pendingMigrations : migrate;
-  return connected(url, failover(url), MIGRATE_TIMEOUT_MS, use);
+export function migratePostgres(reached: Reached, dryRun: boolean) {
+  return onFirst(reached, MIGRATE_TIMEOUT_MS, dryRun ? pendingMigrations : migrate);
 }
 
-/** Uses one connection, for `timeoutMs` at most, and translates its failures for the operator. */
-function connected<Result>(
-  url: PostgresUrl,
-  servers: ReturnType<typeof failover>,
+/** Uses the first connection, for `timeoutMs` at most, and translates failures for the operator. */
+function onFirst<Result>(
+  { url, connection }: Reached,
   timeoutMs: number,
   use: (connection: Connection) => Promise<Result>,
 ): Promise<Result> {
-  return withDatabaseError("open", url.database, async () => {
-    const connection = await servers.connect();
-    return await withDeadline(use(connection), timeoutMs, () => {
+  return withDatabaseError("open", url.database, () =>
+    withDeadline(use(connection), timeoutMs, () => {
       throw new PostgresFailure("DEADLINE");
-    }).finally(connection.close);
-  });
+    }),
+  );
 }
 
 /** Requires the tables, and migrates them unless the database is only read. */

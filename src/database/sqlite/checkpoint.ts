@@ -1,4 +1,3 @@
-import type { DatabaseMetric } from "../database.ts";
 import { type Connection, numberFrom } from "./driver.ts";
 
 /**
@@ -83,7 +82,10 @@ export interface CheckpointerOptions {
   readonly settle: (error: unknown) => unknown;
   /** Whether the store has not ended. */
   readonly isOpen: () => boolean;
-  /** Called when a checkpoint failed. @default does nothing */
+  /**
+   * Called when a checkpoint failed. A failed fsync has also failed the whole store by then. @default
+   * does nothing
+   */
   readonly onFailed: ((error: Error) => void) | undefined;
 }
 
@@ -94,7 +96,6 @@ export function checkpointer(options: CheckpointerOptions) {
   let isScheduled = false;
   let isPassing = false;
   let last = NO_CHECKPOINTS;
-  let failures = 0;
   /** How many plants were written since the WAL was measured: with random ids a page each. */
   let written = 0;
   /** How many pages the WAL had when it was measured. */
@@ -113,7 +114,7 @@ export function checkpointer(options: CheckpointerOptions) {
       if (next === "background") passInBackground();
       else if (next !== "none") run(() => connection.query(STATEMENTS[next]).all(), WAIT_MS[next]);
     } catch (error) {
-      countFailure(error);
+      onFailed?.(error as Error);
     }
   }
 
@@ -140,14 +141,8 @@ export function checkpointer(options: CheckpointerOptions) {
     background
       ?.pass()
       // No checkpoint comes between the failure and this: a second fsync would hide the first.
-      .catch((error: unknown) => countFailure(settle(error)))
+      .catch((error: unknown) => onFailed?.(settle(error) as Error))
       .finally(() => (isPassing = false));
-  }
-
-  /** A failed fsync has also failed the whole store by then. */
-  function countFailure(error: unknown): void {
-    failures++;
-    onFailed?.(error as Error);
   }
 
   return {
@@ -164,9 +159,6 @@ export function checkpointer(options: CheckpointerOptions) {
       isScheduled = true;
       setImmediate(checkpointIfDue);
     },
-
-    /** How many checkpoints failed so far. */
-    failures: () => failures,
   };
 }
 
@@ -185,21 +177,3 @@ const FRAME_HEADER_BYTES = 24;
 
 /** After how many plants the WAL is measured without another thread. */
 const MEASURED_PLANTS = 1_000;
-
-/** The metrics of a SQLite database: its WAL, and the checkpoints that failed so far. */
-export function sqliteMetrics(walBytes = 0, checkpointFailures = 0): readonly DatabaseMetric[] {
-  return [
-    {
-      name: "plant_store_wal_bytes",
-      help: "What SQLite's write-ahead log holds, in bytes; its file may be larger",
-      type: "gauge",
-      value: walBytes,
-    },
-    {
-      name: "plant_store_checkpoint_failures_total",
-      help: "Checkpoints that failed: the WAL grows until one succeeds",
-      type: "counter",
-      value: checkpointFailures,
-    },
-  ];
-}

@@ -2,9 +2,14 @@ import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 
 import { ConfigError } from "../../errors.ts";
-import type { DatabaseAdapter, ServingDatabase, ServingOptions } from "../adapter.ts";
-import { type Database, type PlantStore, TOKENS_MAX_AGE_MS } from "../database.ts";
-import { sqliteMetrics } from "./checkpoint.ts";
+import {
+  type DatabaseAdapter,
+  type DatabaseMetric,
+  type ServingDatabase,
+  type ServingOptions,
+  TOKENS_MAX_AGE_MS,
+} from "../adapter.ts";
+import type { Database, PlantStore } from "../database.ts";
 import { warningsOf } from "./files.ts";
 import { allTokens } from "./token_pages.ts";
 import { deserializeError, encodeBatch, startWorker } from "./worker_calls.ts";
@@ -15,7 +20,6 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
   return {
     name: path,
     flag: `--database ${resolve(path)}`,
-    maxInFlight: 1,
 
     openForServing: (options) => openSqliteWorker(path, options),
     async openForWriting({ create = false, onCreate } = {}) {
@@ -50,7 +54,7 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
  */
 export async function openSqliteWorker(
   path: string,
-  { onWarning = () => {}, onInfo = () => {} }: ServingOptions = {},
+  { gather, onWarning = () => {}, onInfo = () => {} }: ServingOptions,
 ): Promise<ServingDatabase> {
   const walBytes = new Float64Array(new SharedArrayBuffer(Float64Array.BYTES_PER_ELEMENT));
   let checkpointFailures = 0;
@@ -78,9 +82,11 @@ export async function openSqliteWorker(
   };
 
   return {
-    plants: store,
-    storeOf: () => store,
-    unready: () => [],
+    plants: gather(store, 1),
+    async ready() {
+      await store.probe();
+      return [];
+    },
 
     tokens: {
       list: (filter) => allTokens((row) => call("page", row, filter)),
@@ -93,7 +99,7 @@ export async function openSqliteWorker(
     },
     tokensMaxAgeMs: TOKENS_MAX_AGE_MS,
 
-    metrics: () => sqliteMetrics(walBytes[0], checkpointFailures),
+    metrics: () => metricsOf(walBytes[0], checkpointFailures),
     failed: worker.failed,
 
     async [Symbol.asyncDispose]() {
@@ -102,6 +108,23 @@ export async function openSqliteWorker(
       await Promise.race([worker.failed, call("close")]).finally(worker.terminate);
     },
   };
+}
+
+function metricsOf(walBytes = 0, checkpointFailures: number): readonly DatabaseMetric[] {
+  return [
+    {
+      name: "plant_store_wal_bytes",
+      help: "What SQLite's write-ahead log holds, in bytes; its file may be larger",
+      type: "gauge",
+      value: walBytes,
+    },
+    {
+      name: "plant_store_checkpoint_failures_total",
+      help: "Checkpoints that failed: the WAL grows until one succeeds",
+      type: "counter",
+      value: checkpointFailures,
+    },
+  ];
 }
 
 /** Opens a database on this thread. */

@@ -2,9 +2,8 @@ import { eq, getTableColumns, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sqlite";
 
 import { type NewPlant, plantOf, samePlant } from "../../plant/plant.ts";
-import { type AddOutcome, type Database, keysetPages, TOKENS_MAX_AGE_MS } from "../database.ts";
+import { type AddOutcome, type Database, keysetPages } from "../database.ts";
 import type { Client } from "./bun_driver.ts";
-import { sqliteMetrics } from "./checkpoint.ts";
 import { BUSY_TIMEOUT_MS } from "./opening.ts";
 import { readPage } from "./pages.ts";
 import { plants } from "./schema.ts";
@@ -14,6 +13,8 @@ import { type SqliteTokens, sqliteTokens } from "./tokens.ts";
 /** A SQLite database on this thread. */
 export interface SqliteDatabase extends Database {
   readonly tokens: SqliteTokens;
+  /** Resolves with the cause once the database may acknowledge nothing. Never rejects. */
+  readonly failed: Promise<Error>;
   /** Marks the file as corrupt, and fails the database. */
   reportCorruption(finding: string): void;
 }
@@ -26,23 +27,18 @@ export function sqliteDatabase(
   client: Client,
   options: Partial<Omit<StoreOptions, "addPlant">> = {},
 ): SqliteDatabase {
-  const { walBytes = new Float64Array(1) } = options;
   const store = openStore(client, {
     lockTimeoutMs: BUSY_TIMEOUT_MS,
+    walBytes: new Float64Array(1),
     ...options,
-    walBytes,
     addPlant: addingPlants(client),
   });
   const pageFrom = readPage(client);
 
   return {
     plants: store,
-    storeOf: () => store,
-    unready: () => [],
     tokens: sqliteTokens(client, store),
-    tokensMaxAgeMs: TOKENS_MAX_AGE_MS,
     pages: () => keysetPages(pageFrom),
-    metrics: () => sqliteMetrics(walBytes[0], store.checkpointFailures()),
     failed: store.failed,
     reportCorruption: store.reportCorruption,
     [Symbol.asyncDispose]: store[Symbol.asyncDispose],

@@ -37,8 +37,6 @@ export interface Store extends PlantStore, AsyncDisposable {
   write<Result>(call: () => Result): Promise<Result>;
   /** Marks the file as corrupt, and fails. */
   reportCorruption(finding: string): void;
-  /** How many checkpoints failed so far. */
-  checkpointFailures(): number;
   /** Resolves with the cause once the store has failed. Never rejects. */
   readonly failed: Promise<Error>;
   /**
@@ -246,7 +244,6 @@ export function openStore(
     write: (call) => commit(call, lockTimeoutMs),
     reportCorruption: (finding) => void settle(new CorruptError(finding)),
 
-    checkpointFailures: checkpoints.failures,
     failed,
     close,
 

@@ -1,14 +1,21 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 
-import { citusAdapter } from "../../../src/database/citus/citus_adapter.ts";
-import { type CitusOptions, openCitus } from "../../../src/database/citus/citus_database.ts";
+import type { DatabaseMetric, ServingOptions } from "../../../src/database/adapter.ts";
+import {
+  type CitusServingOptions,
+  openCitus,
+  serveCitus,
+} from "../../../src/database/citus/citus_database.ts";
 import { hashint8 } from "../../../src/database/citus/hash.ts";
-import type { Database, DatabaseMetric } from "../../../src/database/database.ts";
+import type { Database } from "../../../src/database/database.ts";
+import { adapterOf } from "../../../src/database/location.ts";
 import { postgresAdapter } from "../../../src/database/postgres/postgres_adapter.ts";
+import { reach } from "../../../src/database/postgres/postgres_database.ts";
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
+import { groupCommit } from "../../../src/group_commit/group_commit.ts";
 import type { NewPlant } from "../../../src/plant/plant.ts";
 import { citusCluster, type CitusWorker, skipsCitus } from "../../support/citus.ts";
-import { testDatabaseContract } from "../../support/database_contract.ts";
+import { testDatabaseContract, testServingContract } from "../../support/database_contract.ts";
 import { fern, insertOf, ivy } from "../../support/plants.ts";
 import { databaseAt, waitingProcess } from "../../support/postgres.ts";
 import { LONG_TEST_TIMEOUT_MS } from "../../support/program.ts";
@@ -19,24 +26,34 @@ describe.skipIf(skipsCitus())("Citus", () => {
   let cluster: ReturnType<typeof citusCluster>;
   let database: Database;
   const url = () => parsePostgresUrl(cluster.url);
-  const adapter = () => citusAdapter(url());
+  const adapter = (of = cluster.url) =>
+    adapterOf({ adapter: "postgres", url: parsePostgresUrl(of) });
+  const gather: ServingOptions["gather"] = (store, maxInFlight) =>
+    groupCommit(store, { maxInFlight, timeoutMs: 10_000 });
+
+  /** Opens the cluster for a command. */
+  async function openPlants(): Promise<Database> {
+    using reached = await reach(url());
+    return await openCitus(reached);
+  }
 
   beforeAll(async () => {
     cluster = citusCluster();
     await cluster.empty();
-    await adapter().migrate({ dryRun: false });
-    database = await openCitus(url());
+    await (await adapter()).migrate({ dryRun: false });
+    database = await openPlants();
   });
   afterAll(async () => {
     await database[Symbol.asyncDispose]();
     await cluster[Symbol.asyncDispose]();
   });
 
-  /** Opens the cluster, and collects what the log would say. */
-  async function open(options: CitusOptions = {}) {
+  /** Opens the cluster for a server, and collects what the log would say. */
+  async function open(options: Partial<CitusServingOptions> = {}) {
     const log: string[] = [];
-    const opened = await openCitus(url(), {
-      isServing: true,
+    using reached = await reach(url());
+    const opened = await serveCitus(reached, {
+      gather,
       onInfo: (message) => void log.push(message),
       onWarning: (message) => void log.push(message),
       ...options,
@@ -44,11 +61,14 @@ describe.skipIf(skipsCitus())("Citus", () => {
     return Object.assign(opened, { log });
   }
 
-  const add = (store: Pick<Database["plants"], "add">, plants: readonly NewPlant[]) =>
-    store.add(plants, { timeoutMs: 10_000 });
+  /** Adds plants, and resolves to their outcomes. */
+  const addAll = (
+    { plants: queue }: Awaited<ReturnType<typeof open>>,
+    plants: readonly NewPlant[],
+  ) => Promise.all(plants.map((plant) => queue.add(plant)));
 
-  async function pagesOf(opened: Pick<Database, "pages">): Promise<readonly NewPlant[]> {
-    return (await Array.fromAsync(opened.pages())).flat();
+  async function stored(): Promise<readonly NewPlant[]> {
+    return (await Array.fromAsync(database.pages())).flat();
   }
 
   testDatabaseContract(
@@ -57,8 +77,13 @@ describe.skipIf(skipsCitus())("Citus", () => {
       await cluster.removeRows();
       return { ...database, async [Symbol.asyncDispose]() {} };
     },
-    () => openCitus(url()),
+    openPlants,
   );
+  testServingContract("serveCitus()", async (options) => {
+    await cluster.removeRows();
+    using reached = await reach(url());
+    return await serveCitus(reached, options);
+  });
 
   test("hashint8() is PostgreSQL's", async () => {
     const ids = Array.from({ length: 200 }, (_, index) =>
@@ -72,32 +97,37 @@ describe.skipIf(skipsCitus())("Citus", () => {
     );
   });
 
-  test("each plant is stored by the node that has its shard, and no transaction has two phases", async () => {
+  test("each node has a queue of its own, which stores its plants on it, and no transaction has two phases", async () => {
     await cluster.removeRows();
+    let queues = 0;
+    await using opened = await open({
+      gather(store, maxInFlight) {
+        queues++;
+        return gather(store, maxInFlight);
+      },
+    });
     const plants = Array.from({ length: 200 }, (_, id) => fern({ id: BigInt(id) }));
-    for (const plant of plants) await add(database.storeOf(plant), [plant]);
+    await addAll(opened, plants);
 
-    const stores = Map.groupBy(plants, (plant) => database.storeOf(plant));
-    expect(stores.size).toBe((await cluster.workers()).length);
+    expect(queues).toBe((await cluster.workers()).length);
     await using worker = databaseAt((await cluster.workers())[0]?.url as string);
     expect(await worker.run("SELECT FROM pg_dist_transaction")).toEqual([]);
   });
 
   test("a plant whose node is down is unavailable; those of the others are stored, and readiness names the node", async () => {
     await cluster.removeRows();
-    await using opened = await open();
+    await using opened = await open({
+      gather: (store) => groupCommit(store, { timeoutMs: 1_500 }),
+    });
     const workers = await cluster.workers();
     const [first] = workers;
     if (first === undefined) throw new Error("No worker");
     const plants = Array.from({ length: 20 }, (_, id) => fern({ id: BigInt(id) }));
     first.kill();
 
-    const results = await Promise.allSettled(
-      plants.map((plant) => opened.storeOf(plant).add([plant], { timeoutMs: 1_500 })),
-    );
-    await opened.plants.probe();
-    while (opened.unready().length === 0) await Bun.sleep(20);
-    expect(opened.unready()).toEqual([`node ${first.id}`]);
+    const results = await Promise.allSettled(plants.map((plant) => opened.plants.add(plant)));
+    while ((await opened.ready()).length === 0) await Bun.sleep(20);
+    expect(await opened.ready()).toEqual([`node ${first.id}`]);
     expect(readyIn(opened.metrics())).toEqual(
       Object.fromEntries(workers.map(({ id }) => [id, Number(id !== first.id)])),
     );
@@ -109,9 +139,9 @@ describe.skipIf(skipsCitus())("Citus", () => {
     expect(new Set(outcomes)).toEqual(new Set(["fulfilled", "rejected"]));
 
     first.restart();
-    while (opened.unready().length > 0) await opened.plants.probe().then(() => Bun.sleep(20));
-    await add(opened.plants, plants);
-    expect(await pagesOf(opened)).toEqual(plants);
+    while ((await opened.ready()).length > 0) await Bun.sleep(20);
+    await addAll(opened, plants);
+    expect(await stored()).toEqual(plants);
     expect(new Set(Object.values(readyIn(opened.metrics())))).toEqual(new Set([1]));
   });
 
@@ -127,30 +157,34 @@ describe.skipIf(skipsCitus())("Citus", () => {
     const coordinator = await cluster.coordinator();
     coordinator.kill();
     try {
-      expect(await add(opened.plants, [fern()])).toEqual(["added"]);
-      await opened.plants.probe();
+      expect(await opened.plants.add(fern())).toBe("added");
+      expect(await opened.ready()).toEqual([]);
       while (opened.log.length < 2) await Bun.sleep(50);
       expect(opened.log[1]).toMatch(
         /^Coordinator does not respond: plants are stored, but tokens that are revoked after .*Z are accepted$/,
       );
 
-      const isReady = () => opened.plants.probe().then(Boolean, (error: Error) => error.message);
-      while ((await isReady()) === false) await Bun.sleep(50);
-      expect(await isReady()).toBe("storage has not seen its coordinator for too long");
-      expect(await add(opened.plants, [fern({ id: 2n })])).toEqual(["added"]);
+      const refusal = () =>
+        opened.ready().then(
+          () => undefined,
+          (error: Error) => error.message,
+        );
+      while ((await refusal()) === undefined) await Bun.sleep(50);
+      expect(await refusal()).toBe("storage has not seen its coordinator for too long");
+      expect(await opened.plants.add(fern({ id: 2n }))).toBe("added");
     } finally {
       coordinator.restart();
     }
     while (opened.log.length < 3) await Bun.sleep(50);
     expect(opened.log[2]).toBe("Coordinator is back: revoked tokens are refused again");
-    await opened.plants.probe();
+    expect(await opened.ready()).toEqual([]);
   });
 
   test("a worker's own URL is refused with the name of the remedy", async () => {
     const [worker] = await cluster.workers();
-    const ofWorker = citusAdapter(parsePostgresUrl(worker?.url as string));
+    const ofWorker = await adapter(worker?.url);
     const message = `the server is worker ${worker?.id} of a Citus cluster; use the URL of its coordinator`;
-    await expect(ofWorker.openForServing({})).rejects.toThrow(message);
+    await expect(ofWorker.openForServing({ gather })).rejects.toThrow(message);
     await expect(ofWorker.openForWriting({ create: true })).rejects.toThrow(message);
     await expect(ofWorker.openPlants()).rejects.toThrow(message);
     await expect(ofWorker.migrate({ dryRun: true })).rejects.toThrow(message);
@@ -168,7 +202,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
       try {
         while ((await worker.run(`SHOW ${setting}`))[0]?.[setting as string] !== value)
           await Bun.sleep(20);
-        await expect(adapter().openForServing({})).rejects.toThrow(name);
+        await expect((await adapter()).openForServing({ gather })).rejects.toThrow(name);
       } finally {
         await worker.run(`ALTER SYSTEM RESET ${setting}`, "SELECT pg_reload_conf()");
       }
@@ -179,12 +213,12 @@ describe.skipIf(skipsCitus())("Citus", () => {
     await cluster.removeRows();
     await using opened = await open();
     const plant = fern();
-    await add(opened.plants, [plant]);
+    await opened.plants.add(plant);
 
     // The map is read every three seconds: this one is old.
     await moveShardOf(plant.id);
     await cluster.run("UPDATE plants SET name = 'Ivy' WHERE id = 1");
-    expect(await add(opened.plants, [plant, { ...plant, name: "Ivy" }])).toEqual([
+    expect(await addAll(opened, [plant, { ...plant, name: "Ivy" }])).toEqual([
       "conflict",
       "present",
     ]);
@@ -192,16 +226,17 @@ describe.skipIf(skipsCitus())("Citus", () => {
 
   test("right after a move, a plant that is found waits for the synchronous standby of the new node", async () => {
     await cluster.removeRows();
-    await using opened = await open();
+    await using opened = await open({
+      gather: (store) => groupCommit(store, { timeoutMs: 1_000 }),
+    });
     const plant = fern();
-    await add(opened.plants, [plant]);
+    await opened.plants.add(plant);
     const to = await moveShardOf(plant.id);
     {
       await using _ = await withoutStandby(to);
-      const adding = opened.plants.add([plant], { timeoutMs: 1_000 });
-      await expect(adding).rejects.toMatchObject({ code: "storage_unavailable" });
+      await expect(opened.plants.add(plant)).rejects.toMatchObject({ code: "storage_unavailable" });
     }
-    expect(await add(opened.plants, [plant])).toEqual(["present"]);
+    expect(await opened.plants.add(plant)).toBe("present");
   });
 
   test("an export shows no plant that the synchronous standby of its node may not have", async () => {
@@ -210,17 +245,17 @@ describe.skipIf(skipsCitus())("Citus", () => {
     const plant = fern();
     await using standby = await withoutStandby(await workerOf(plant.id));
 
-    const adding = add(opened.plants, [plant]);
+    const adding = opened.plants.add(plant);
     const ended = await waitingProcess(standby);
     await standby.run(`SELECT pg_terminate_backend(${ended})`);
     const again = await waitingProcess(standby, ended);
 
-    const page = opened.pages()[Symbol.asyncIterator]().next();
+    const page = database.pages()[Symbol.asyncIterator]().next();
     expect(await Promise.race([page, waitingProcess(standby, ended, again)])).toBeNumber();
 
     await standby.regain();
     expect(await page).toEqual({ done: false, value: [plant] });
-    expect(await adding).toEqual(["present"]);
+    expect(await adding).toBe("present");
   });
 
   /** A worker whose synchronous standby is gone, to the end of the scope. */
@@ -282,25 +317,26 @@ describe.skipIf(skipsCitus())("Citus", () => {
     await postgresAdapter(url()).migrate({ dryRun: false });
     await cluster.run(insertOf(fern(), ivy({ id: -1n })));
     const message = "plants is not distributed by id: run plant-store migrate";
-    await expect(adapter().openForServing({})).rejects.toThrow(message);
-    await expect(adapter().openPlants()).rejects.toThrow(message);
+    await expect((await adapter()).openForServing({ gather })).rejects.toThrow(message);
+    await expect((await adapter()).openPlants()).rejects.toThrow(message);
 
-    const dry = await adapter().migrate({ dryRun: true });
+    const dry = await (await adapter()).migrate({ dryRun: true });
     expect(dry.map(({ tag }) => tag)).toEqual(["distribute_plants"]);
     expect(dry[0]?.script).toContain("create_distributed_table('plants', 'id', shard_count => 4");
-    await expect(adapter().openPlants()).rejects.toThrow(message);
+    await expect((await adapter()).openPlants()).rejects.toThrow(message);
 
-    await adapter().migrate({ dryRun: false });
-    expect(await adapter().migrate({ dryRun: true })).toEqual([]);
-    await using opened = await adapter().openPlants();
-    expect(await pagesOf(opened)).toEqual([ivy({ id: -1n }), fern()]);
+    await (await adapter()).migrate({ dryRun: false });
+    expect(await (await adapter()).migrate({ dryRun: true })).toEqual([]);
+    await using opened = await (await adapter()).openPlants();
+    expect((await Array.fromAsync(opened.pages())).flat()).toEqual([ivy({ id: -1n }), fern()]);
   });
 
   test("servers that start on an empty cluster at once distribute it once", async () => {
     await cluster.empty();
-    const opened = await Promise.all([1, 2, 3].map(() => adapter().openForServing({})));
-    const outcomes = await Promise.all(opened.map((each) => add(each.plants, [fern()])));
-    expect(outcomes.flat().toSorted()).toEqual(["added", "present", "present"]);
+    const server = await adapter();
+    const opened = await Promise.all([1, 2, 3].map(() => server.openForServing({ gather })));
+    const outcomes = await Promise.all(opened.map((each) => each.plants.add(fern())));
+    expect(outcomes.toSorted()).toEqual(["added", "present", "present"]);
     for (const each of opened) await each[Symbol.asyncDispose]();
   });
 });

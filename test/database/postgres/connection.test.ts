@@ -6,12 +6,11 @@ import { join } from "node:path";
 import type { Connection } from "../../../src/database/postgres/connection.ts";
 import { PostgresFailure } from "../../../src/database/postgres/errors.ts";
 import { failover } from "../../../src/database/postgres/failover.ts";
-import { openPostgres } from "../../../src/database/postgres/postgres_database.ts";
 import { describeHost, parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import { HOSTILE_PLANTS } from "../../support/database_fixture.ts";
 import { missing, skipped } from "../../support/missing.ts";
 import { skipsCluster, startCluster } from "../../support/postgres.ts";
-import { openDatabase, withCluster } from "../../support/postgres_database.ts";
+import { openDatabase, openPostgres, withCluster } from "../../support/postgres_database.ts";
 import { emptyDirectory, freePort, ROOT, TEST_TIMEOUT_MS } from "../../support/program.ts";
 import { startProxy } from "../../support/tcp_proxy.ts";
 

@@ -3,11 +3,10 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 import type * as PostgresDatabase from "../../../src/database/postgres/postgres_database.ts";
-import { openPostgres } from "../../../src/database/postgres/postgres_database.ts";
-import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
+import { parsePostgresUrl, type PostgresUrl } from "../../../src/database/postgres/url.ts";
 import { mutate, type Mutation, repositoryCopy } from "../../support/mutant.ts";
 import { skipsCluster } from "../../support/postgres.ts";
-import { withCluster } from "../../support/postgres_database.ts";
+import { openPostgres, withCluster } from "../../support/postgres_database.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 const MODULE = "src/database/postgres/postgres_database.ts";
@@ -22,7 +21,17 @@ async function fork(mutations: readonly Mutation[], files: Readonly<Record<strin
   for (const mutation of mutations) mutate(copy.path, mutation);
 
   const room = (await import(join(copy.path, MODULE))) as typeof PostgresDatabase;
-  return { ...room, [Symbol.dispose]: () => copy[Symbol.dispose]() };
+  return {
+    async openPostgres(url: PostgresUrl, options?: PostgresDatabase.PostgresOptions) {
+      using reached = await room.reach(url);
+      return await room.openPostgres(reached, options);
+    },
+    async migratePostgres(url: PostgresUrl) {
+      using reached = await room.reach(url);
+      return await room.migratePostgres(reached, false);
+    },
+    [Symbol.dispose]: () => copy[Symbol.dispose](),
+  };
 }
 
 /** A second migration. */
@@ -79,7 +88,7 @@ describe.skipIf(skipsCluster())("a fork on PostgreSQL", () => {
     await expect(forked.openPostgres(url, { access: "read" })).rejects.toThrow(
       `Cannot open database "${database.name}": its tables are those of an older version: run plant-store migrate`,
     );
-    await forked.migratePostgres(url, false);
+    await forked.migratePostgres(url);
     await (await forked.openPostgres(url, { access: "read" }))[Symbol.asyncDispose]();
   });
 
@@ -92,7 +101,7 @@ describe.skipIf(skipsCluster())("a fork on PostgreSQL", () => {
     await (await openPostgres(url))[Symbol.asyncDispose]();
     await database.run("INSERT INTO plants VALUES (1, 'Fern')");
 
-    await expect(forked.migratePostgres(url, false)).rejects.toThrow(
+    await expect(forked.migratePostgres(url)).rejects.toThrow(
       `Cannot open database "${database.name}": migration 0001_light adds a column that is NOT NULL: the column needs a default, or a table without rows`,
     );
   });

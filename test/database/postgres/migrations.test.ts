@@ -1,11 +1,10 @@
 import { beforeEach, describe, expect, test } from "bun:test";
 
 import { MIGRATIONS, scriptOf } from "../../../src/database/postgres/migrations.ts";
-import { openPostgres } from "../../../src/database/postgres/postgres_database.ts";
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import { fern } from "../../support/plants.ts";
 import { skipsCluster } from "../../support/postgres.ts";
-import { withCluster } from "../../support/postgres_database.ts";
+import { openPostgres, withCluster } from "../../support/postgres_database.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 describe.skipIf(skipsCluster())("openPostgres()", () => {

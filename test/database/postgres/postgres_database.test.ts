@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, describe, setDefaultTimeout } from "bun:test";
 
 import type { Database } from "../../../src/database/database.ts";
-import { openPostgres } from "../../../src/database/postgres/postgres_database.ts";
 import { parsePostgresUrl, type PostgresUrl } from "../../../src/database/postgres/url.ts";
 import { testDatabaseContract } from "../../support/database_contract.ts";
 import { databaseAt, skipsCluster, startCluster } from "../../support/postgres.ts";
+import { openPostgres } from "../../support/postgres_database.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);

@@ -1,9 +1,9 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
 
 import type { Access } from "../../../src/database/adapter.ts";
-import { openPostgres } from "../../../src/database/postgres/postgres_database.ts";
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import { skipsCluster, startCluster, waitingProcess } from "../../support/postgres.ts";
+import { openPostgres } from "../../support/postgres_database.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 import { startProxy } from "../../support/tcp_proxy.ts";
 

@@ -1,18 +1,16 @@
 import { afterEach, describe, expect, test } from "bun:test";
 
 import type { Database } from "../../../src/database/database.ts";
-import { openPostgres } from "../../../src/database/postgres/postgres_database.ts";
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import type { NewPlant } from "../../../src/plant/plant.ts";
 import { fern, moss } from "../../support/plants.ts";
 import { skipsCluster, waitingProcess } from "../../support/postgres.ts";
-import { openDatabase, withCluster } from "../../support/postgres_database.ts";
+import { openDatabase, openPostgres, withCluster } from "../../support/postgres_database.ts";
 
 const FERN = fern();
 const MOSS = moss({ id: 2n });
 
-type ShowsNoPlant =
-  "plants" | "storeOf" | "unready" | "tokens" | "tokensMaxAgeMs" | "metrics" | "failed";
+type ShowsNoPlant = "plants" | "tokens";
 type ShowsPlants = Exclude<keyof Database, ShowsNoPlant | typeof Symbol.asyncDispose>;
 type Read = (database: Database) => Promise<NewPlant | undefined>;
 

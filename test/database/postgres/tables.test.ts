@@ -1,15 +1,12 @@
 import { describe, expect, test } from "bun:test";
 
-import {
-  openPostgres,
-  type PostgresOptions,
-} from "../../../src/database/postgres/postgres_database.ts";
+import type { PostgresOptions } from "../../../src/database/postgres/postgres_database.ts";
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import type { PlantStoreError } from "../../../src/errors.ts";
 import type { NewPlant } from "../../../src/plant/plant.ts";
 import { fern, insertOf, ivy } from "../../support/plants.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
-import { withCluster } from "../../support/postgres_database.ts";
+import { openPostgres, withCluster } from "../../support/postgres_database.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 const FERN = fern();

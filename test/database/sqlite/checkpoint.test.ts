@@ -1,10 +1,10 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { statSync } from "node:fs";
 
-import type { ServingDatabase } from "../../../src/database/adapter.ts";
+import type { Database } from "../../../src/database/database.ts";
 import { connect } from "../../../src/database/sqlite/bun_driver.ts";
 import { type Checkpoint, nextCheckpoint } from "../../../src/database/sqlite/checkpoint.ts";
-import { openSqliteWorker } from "../../../src/database/sqlite/sqlite_adapter.ts";
+import { openWorker } from "../../support/database_fixture.ts";
 import { fern } from "../../support/plants.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
@@ -50,8 +50,8 @@ test.each<
 test("two servers that write to one file at once keep its WAL within the bound", async () => {
   using directory = emptyDirectory();
   const path = directory.at("plants.db");
-  await using one = await openSqliteWorker(path);
-  await using other = await openSqliteWorker(path);
+  await using one = await openWorker(path);
+  await using other = await openWorker(path);
   const batches = 120;
   const sizes = (
     await Promise.all([one, other].map((database) => addBatches(database, path, batches)))
@@ -64,7 +64,7 @@ test("two servers that write to one file at once keep its WAL within the bound",
 test("asking whether it is ready does not grow the WAL without end", async () => {
   using directory = emptyDirectory(memoryDirectory());
   const path = directory.at("plants.db");
-  await using database = await openSqliteWorker(path);
+  await using database = await openWorker(path);
   // One page each: more than the WAL has when it is to begin anew.
   for (let probes = 0; probes < 5_500; probes++) await database.plants.probe();
   expect(statSync(`${path}-wal`).size).toBeLessThan(20 * 2 ** 20);
@@ -73,7 +73,7 @@ test("asking whether it is ready does not grow the WAL without end", async () =>
 test("the file of a WAL that a reader has kept is cut once the reader is gone, and the metric is what the WAL holds", async () => {
   using directory = emptyDirectory(memoryDirectory());
   const path = directory.at("plants.db");
-  await using database = await openSqliteWorker(path);
+  await using database = await openWorker(path);
   const held = () =>
     database.metrics().find(({ name }) => name === "plant_store_wal_bytes")?.value ?? 0;
 
@@ -99,7 +99,7 @@ test("the file of a WAL that a reader has kept is cut once the reader is gone, a
  * each batch.
  */
 async function addBatches(
-  { plants }: ServingDatabase,
+  { plants }: Pick<Database, "plants">,
   path: string,
   count: number,
 ): Promise<number[]> {

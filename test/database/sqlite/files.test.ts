@@ -11,8 +11,8 @@ import {
 
 import { DatabaseError } from "../../../src/database/database.ts";
 import { connect } from "../../../src/database/sqlite/bun_driver.ts";
-import { openSqliteWorker } from "../../../src/database/sqlite/sqlite_adapter.ts";
 import { addPlants } from "../../support/add_plants.ts";
+import { openWorker } from "../../support/database_fixture.ts";
 import { KILL, killed, runApart } from "../../support/other_process.ts";
 import { fern } from "../../support/plants.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
@@ -132,7 +132,7 @@ test("a server on a file with two hard links warns of that", async () => {
 
   const warnings: string[] = [];
 
-  await using _ = await openSqliteWorker(path, {
+  await using _ = await openWorker(path, {
     onWarning: (message) => void warnings.push(message),
   });
 

@@ -4,10 +4,9 @@ import { copyFileSync, existsSync, readFileSync, renameSync, writeFileSync } fro
 import { connect } from "../../../src/database/sqlite/bun_driver.ts";
 import { corruptionIn } from "../../../src/database/sqlite/failure.ts";
 import { checkIntegrity } from "../../../src/database/sqlite/integrity.ts";
-import { openSqliteWorker } from "../../../src/database/sqlite/sqlite_adapter.ts";
 import { addPlants } from "../../support/add_plants.ts";
 import { type Damage, damage, DAMAGES, makeLargeDatabase } from "../../support/damage.ts";
-import { databaseFixture, HOSTILE_PLANTS } from "../../support/database_fixture.ts";
+import { databaseFixture, HOSTILE_PLANTS, openWorker } from "../../support/database_fixture.ts";
 import { fern } from "../../support/plants.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
@@ -125,7 +124,7 @@ test.each(REPLACEMENTS)(
 
     const warning = Promise.withResolvers<unknown[]>();
     const messages: string[] = [];
-    await using database = await openSqliteWorker(sound.path, {
+    await using database = await openWorker(sound.path, {
       onWarning: (...problem) => warning.resolve(problem),
       onInfo: (message) => void messages.push(message),
     });

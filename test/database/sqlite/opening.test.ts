@@ -6,9 +6,9 @@ import { DatabaseError } from "../../../src/database/database.ts";
 import { connect } from "../../../src/database/sqlite/bun_driver.ts";
 import { APPLICATION_ID, MIGRATIONS } from "../../../src/database/sqlite/migrations.ts";
 import { readPage } from "../../../src/database/sqlite/pages.ts";
-import { openSqliteWorker } from "../../../src/database/sqlite/sqlite_adapter.ts";
 import { sqliteDatabase } from "../../../src/database/sqlite/sqlite_database.ts";
 import { addPlants } from "../../support/add_plants.ts";
+import { openWorker } from "../../support/database_fixture.ts";
 import { fern } from "../../support/plants.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
@@ -262,7 +262,7 @@ test("a server whose WAL another process reads at the start warns that it could 
   reader.query("SELECT count(*) FROM plants").get();
 
   const warnings: unknown[][] = [];
-  await using _ = await openSqliteWorker(path, { onWarning: (...of) => void warnings.push(of) });
+  await using _ = await openWorker(path, { onWarning: (...of) => void warnings.push(of) });
   expect(warnings).toContainEqual([
     "Another process reads the WAL, so this start could not begin a new one",
     "if it is Litestream, stop it before the server starts",

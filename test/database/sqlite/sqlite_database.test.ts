@@ -1,12 +1,12 @@
 import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
 
-import type { ServingDatabase } from "../../../src/database/adapter.ts";
 import type { Database } from "../../../src/database/database.ts";
 import { connect } from "../../../src/database/sqlite/bun_driver.ts";
 import { openPlants } from "../../../src/database/sqlite/pages.ts";
 import { openSqliteWorker } from "../../../src/database/sqlite/sqlite_adapter.ts";
 import { sqliteDatabase } from "../../../src/database/sqlite/sqlite_database.ts";
-import { testDatabaseContract } from "../../support/database_contract.ts";
+import { testDatabaseContract, testServingContract } from "../../support/database_contract.ts";
+import { openWorker } from "../../support/database_fixture.ts";
 import { fern } from "../../support/plants.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
@@ -23,7 +23,7 @@ testDatabaseContract(
 );
 
 const path = `${directory.path}/plants.db`;
-let worker: ServingDatabase | undefined;
+let worker: Worked | undefined;
 
 afterAll(async () => {
   await worker?.[Symbol.asyncDispose]();
@@ -33,11 +33,13 @@ afterAll(async () => {
 testDatabaseContract(
   "openSqliteWorker() and openPlants()",
   async () => readable(await emptiedWorker()),
-  async () => readable(await openSqliteWorker(path)),
+  async () => readable(await openWorker(path)),
 );
 
+type Worked = Awaited<ReturnType<typeof openWorker>>;
+
 /** A server reads no plants: another connection does. */
-function readable(database: ServingDatabase): Database {
+function readable(database: Worked): Database {
   return {
     ...database,
     async *pages() {
@@ -46,6 +48,10 @@ function readable(database: ServingDatabase): Database {
     },
   };
 }
+
+testServingContract("openSqliteWorker()", (options) =>
+  openSqliteWorker(`${directory.path}/serving.db`, options),
+);
 
 test("openSqliteWorker() reads the tokens while a plant waits for the lock of another process", async () => {
   const { plants, tokens } = await emptiedWorker();
@@ -65,8 +71,8 @@ test("openSqliteWorker() reads the tokens while a plant waits for the lock of an
  * The database of one Worker, without what was in it: a Worker starts in more time than most of the
  * contract takes.
  */
-async function emptiedWorker(): Promise<ServingDatabase> {
-  worker ??= await openSqliteWorker(path);
+async function emptiedWorker(): Promise<Worked> {
+  worker ??= await openWorker(path);
   using client = connect(path);
   client.run("DELETE FROM plants");
   client.run("DELETE FROM tokens");

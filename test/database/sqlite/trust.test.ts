@@ -13,8 +13,8 @@ import {
 import { DatabaseError } from "../../../src/database/database.ts";
 import { connect } from "../../../src/database/sqlite/bun_driver.ts";
 import { openPlants } from "../../../src/database/sqlite/pages.ts";
-import { openSqliteWorker } from "../../../src/database/sqlite/sqlite_adapter.ts";
 import { addPlants } from "../../support/add_plants.ts";
+import { openWorker } from "../../support/database_fixture.ts";
 import { skipped } from "../../support/missing.ts";
 import { KILL, runApart } from "../../support/other_process.ts";
 import { fern } from "../../support/plants.ts";
@@ -128,7 +128,7 @@ test
   "%s (%s) that another user puts beside the database of a server stops no plant",
   async (_what, suffix, attack) => {
     using directory = sharedDirectory();
-    await using database = await openSqliteWorker(directory.database);
+    await using database = await openWorker(directory.database);
     const file = directory.database + suffix;
 
     attack(file);

@@ -2,9 +2,9 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 
 import * as fc from "fast-check";
 
-import { openSqliteWorker } from "../../../src/database/sqlite/sqlite_adapter.ts";
 import { decodeBatch, encodeBatch } from "../../../src/database/sqlite/worker_calls.ts";
 import { makeTokens } from "../../bench/prefilled.ts";
+import { openWorker } from "../../support/database_fixture.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 import { anyCharacter } from "../../support/unicode.ts";
 
@@ -30,7 +30,7 @@ test("decodeBatch() gives the batch that encodeBatch() was given, exactly", () =
 test("a Worker's list has every token of several pages once, oldest first", async () => {
   using directory = emptyDirectory(memoryDirectory());
   makeTokens(directory.path, 2_500);
-  await using database = await openSqliteWorker(directory.at("plants.db"));
+  await using database = await openWorker(directory.at("plants.db"));
   const tokens = await database.tokens.list();
   expect(new Set(tokens.map(({ name }) => name)).size).toBe(2_500);
   expect(tokens).toHaveLength(2_500);

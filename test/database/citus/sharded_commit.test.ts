@@ -1,9 +1,10 @@
 import { expect, test } from "bun:test";
 
-import type { PlantStore } from "../../src/database/database.ts";
-import { memoryStore } from "../../src/database/memory.ts";
-import { groupCommit, shardedCommit } from "../../src/group_commit/group_commit.ts";
-import { fern, ivy } from "../support/plants.ts";
+import { shardedCommit } from "../../../src/database/citus/sharded_commit.ts";
+import type { PlantStore } from "../../../src/database/database.ts";
+import { memoryStore } from "../../../src/database/memory.ts";
+import { groupCommit } from "../../../src/group_commit/group_commit.ts";
+import { fern, ivy } from "../../support/plants.ts";
 
 /** A store that counts its batches. */
 function countedStore() {
