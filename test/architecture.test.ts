@@ -33,6 +33,7 @@ const sources = await Promise.all(
  */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   errors: [],
+  tls_failures: [],
   build: [],
   async: [],
   plant: ["errors"],
@@ -45,6 +46,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "database/sqlite": ["errors", "async", "plant", "auth", "database/database", "database/adapter"],
   "database/postgres": [
     "errors",
+    "tls_failures",
     "async",
     "plant",
     "auth",
@@ -72,6 +74,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   settings: ["errors", "auth", "database/location", "database/sqlite", "database/postgres"],
   server: [
     "errors",
+    "tls_failures",
     "build",
     "async",
     "auth",

@@ -7,6 +7,7 @@ import type { TokenCache } from "../auth/token_cache.ts";
 import { reasonOf } from "../errors.ts";
 import { isLoopback } from "../settings/parsers.ts";
 import type { Config } from "../settings/settings.ts";
+import { certificateFailure, NOT_TRUSTED } from "../tls_failures.ts";
 
 /** The parts of a service: a timer that is added to them ends with the service. */
 export type Parts = Pick<AsyncDisposableStack, "use">;
@@ -68,13 +69,21 @@ function fetchFailure(cause: unknown, jwksUrl: URL): string {
   if (cause instanceof Error && cause.name === "TimeoutError") return "it did not answer in time";
 
   const code = cause instanceof Error && "code" in cause ? String(cause.code) : "";
-  const words = FETCH_FAILURES.find(([codes]) => codes.includes(code))?.[1];
+  const words =
+    certificateWords(code) ?? FETCH_FAILURES.find(([codes]) => codes.includes(code))?.[1];
   if (words !== undefined) return `${words} (${code})`;
 
   const text = reasonOf(cause)
     .replace(/https?:[^\s"']*/gi, withoutSecrets)
     .replace(/\. For more information.*/s, "");
   return jwksUrl.search === "" ? text : text.replaceAll(jwksUrl.search, "");
+}
+
+function certificateWords(code: string): string | undefined {
+  const words = certificateFailure(code);
+  return words === NOT_TRUSTED
+    ? `${words}: its CA is unknown here, or it lacks an intermediate certificate`
+    : words;
 }
 
 /** A URL without its credentials and its query. */
@@ -91,18 +100,6 @@ const FETCH_FAILURES: readonly (readonly [codes: readonly string[], words: strin
 
   [["EPROTO"], "the TLS handshake failed: that port may not speak TLS"],
   [["ERR_PROXY_TUNNEL"], "the proxy refused to connect to it"],
-  [["ERR_TLS_CERT_ALTNAME_INVALID"], "its certificate is for another host"],
-  [["CERT_HAS_EXPIRED"], "its certificate has expired"],
-  [
-    [
-      "DEPTH_ZERO_SELF_SIGNED_CERT",
-      "SELF_SIGNED_CERT_IN_CHAIN",
-      "UNABLE_TO_GET_ISSUER_CERT",
-      "UNABLE_TO_GET_ISSUER_CERT_LOCALLY",
-      "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
-    ],
-    "its certificate is not of a trusted CA, or lacks an intermediate one",
-  ],
 
   [
     ["ZlibError", "BrotliDecompressionError", "ZstdDecompressionError"],

@@ -1,4 +1,5 @@
 import { PlantStoreError } from "../../errors.ts";
+import { certificateFailure, NOT_TRUSTED } from "../../tls_failures.ts";
 import { DatabaseError } from "../database.ts";
 
 /**
@@ -12,7 +13,7 @@ export class PostgresFailure extends Error {
   override readonly name = "PostgresFailure";
   readonly code: string;
 
-  constructor(code: string, message = `${forCode(WORDS, code) ?? "unexpected error"} (${code})`) {
+  constructor(code: string, message = `${wordsFor(code)} (${code})`) {
     super(message);
     this.code = code;
   }
@@ -103,7 +104,6 @@ const REASONS: Readonly<Record<string, string>> = {
 
 const NAME_TAKEN =
   "another application's view, type or table has the name of a plant-store table: create a schema for plant-store";
-const NOT_TRUSTED = "its certificate is not trusted: set sslrootcert to the CA's PEM file";
 
 /** Codes, or how they begin, in words for the operator. `UNSAFE` has words of its own each time. */
 const WORDS: Readonly<Record<string, string>> = {
@@ -150,14 +150,13 @@ const WORDS: Readonly<Record<string, string>> = {
 
   // The handshake of TLS
   EPROTO: "the TLS handshake failed: the server may not trust sslcert",
-  DEPTH_ZERO_: NOT_TRUSTED,
-  SELF_SIGNED_: NOT_TRUSTED,
-  UNABLE_TO_: NOT_TRUSTED,
-  ERR_TLS_CERT_ALTNAME_INVALID: "its certificate is for another host",
-  CERT_HAS_EXPIRED: "its certificate, or one above it, has expired: renew it",
-  CERT_NOT_YET_VALID:
-    "its certificate, or one above it, is not valid yet: check the clocks of both machines",
 };
+
+function wordsFor(code: string): string {
+  const certificate = certificateFailure(code);
+  if (certificate === NOT_TRUSTED) return `${NOT_TRUSTED}: set sslrootcert to the CA's PEM file`;
+  return certificate ?? forCode(WORDS, code) ?? "unexpected error";
+}
 
 function forCode(words: Readonly<Record<string, string>>, code: string): string | undefined {
   return Object.entries(words).find(([prefix]) => code.startsWith(prefix))?.[1];

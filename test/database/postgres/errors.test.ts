@@ -9,7 +9,7 @@ import {
 } from "../../../src/database/postgres/errors.ts";
 
 const WORDS: readonly (readonly [code: string, words: string])[] = [
-  ["CERT_HAS_EXPIRED", "its certificate, or one above it, has expired: renew it"],
+  ["CERT_HAS_EXPIRED", "its certificate, or one above it, has expired"],
   [
     "CERT_NOT_YET_VALID",
     "its certificate, or one above it, is not valid yet: check the clocks of both machines",
