@@ -40,7 +40,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   auth: ["errors", "async"],
   "database/database": ["plant", "auth"],
   "database/memory": ["plant", "auth", "database/database"],
-  "database/contract": ["plant", "auth", "database/database"],
+  "database/contract": ["async", "plant", "auth", "database/database"],
   group_commit: ["errors", "async", "plant", "database/database"],
   "database/adapter": ["database/database", "group_commit"],
   "database/sqlite": ["errors", "async", "plant", "auth", "database/database", "database/adapter"],

@@ -26,7 +26,9 @@ const D1_CONTRACT = `
   import { d1Store } from "./d1_store.ts";
 
   async function reopen() {
-    return { plants: d1Store(env.DB), async [Symbol.asyncDispose]() {} };
+    const select = env.DB.prepare("SELECT name, tag FROM plants WHERE id = CAST(? AS INTEGER)");
+    const read = async (id) => (await select.bind(String(id)).first()) ?? undefined;
+    return { plants: d1Store(env.DB), read, async [Symbol.asyncDispose]() {} };
   }
   async function open() {
     await env.DB.exec("DELETE FROM plants");
@@ -43,7 +45,9 @@ const OBJECT_CONTRACT = `
     fetch() {
       const { storage } = this.ctx;
       async function reopen() {
-        return { plants: objectStore(storage), async [Symbol.asyncDispose]() {} };
+        const select = "SELECT name, tag FROM plants WHERE id = CAST(? AS INTEGER)";
+        const read = async (id) => storage.sql.exec(select, String(id)).toArray()[0];
+        return { plants: objectStore(storage), read, async [Symbol.asyncDispose]() {} };
       }
       async function open() {
         const opened = await reopen();

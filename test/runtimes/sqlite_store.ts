@@ -48,7 +48,15 @@ function open() {
 
 async function reopen() {
   const plants = await sqliteStore(path);
-  return { plants, [Symbol.asyncDispose]: async () => plants.close() };
+  const reader = new DatabaseSync(path);
+  return {
+    plants,
+    read: async (id: bigint) => reader.prepare("SELECT * FROM plants WHERE id = ?").get(id),
+    async [Symbol.asyncDispose]() {
+      reader.close();
+      plants.close();
+    },
+  };
 }
 
 for (const { name, run } of plantStoreContract(open, reopen)) test(name, run);

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { INT64_MAX, INT64_MIN, type NewPlant, plantOf } from "../../plant/plant.ts";
 import type { Database } from "../database.ts";
 import { add, type Cases, type ContractCase, contractCases } from "./contract_case.ts";
-import { plantStoreContract } from "./plant_store_contract.ts";
+import { plantStoreContract, type ReopenPlantStore } from "./plant_store_contract.ts";
 import { tokenStoreContract } from "./token_store_contract.ts";
 
 /** Opens a new, empty database. */
@@ -17,8 +17,19 @@ export type OpenDatabase = () => Promise<Database>;
  *   would.
  */
 export function databaseContract(open: OpenDatabase, reopen?: OpenDatabase): ContractCase[] {
-  const own = contractCases("Database", open, CASES);
-  return [...plantStoreContract(open, reopen), ...own, ...tokenStoreContract(open, reopen)];
+  return [
+    ...plantStoreContract(open, reopen && (async () => withRead(await reopen()))),
+    ...contractCases("Database", open, CASES),
+    ...tokenStoreContract(open, reopen),
+  ];
+}
+
+function withRead(database: Database): Awaited<ReturnType<ReopenPlantStore>> {
+  return {
+    plants: database.plants,
+    read: async (id) => (await allOf(database)).find((plant) => plant.id === id),
+    [Symbol.asyncDispose]: () => database[Symbol.asyncDispose](),
+  };
 }
 
 const CASES: Cases<Database> = {

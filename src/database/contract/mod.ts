@@ -5,5 +5,9 @@
  * @module
  */
 export type { ContractCase } from "./contract_case.ts";
-export { type OpenPlantStore, plantStoreContract } from "./plant_store_contract.ts";
+export {
+  type OpenPlantStore,
+  plantStoreContract,
+  type ReopenPlantStore,
+} from "./plant_store_contract.ts";
 export { type OpenTokenStore, tokenStoreContract } from "./token_store_contract.ts";

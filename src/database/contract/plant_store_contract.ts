@@ -7,15 +7,29 @@ import {
   type NewPlant,
   type Plant,
   PLANT_FIELDS,
+  plantOf,
 } from "../../plant/plant.ts";
 import type { Database, PlantStore } from "../database.ts";
-import { add, type Cases, type ContractCase, contractCases } from "./contract_case.ts";
+import { add, addWithin, type Cases, type ContractCase, contractCases } from "./contract_case.ts";
 
 /** Opens a new, empty store of plants. */
 export type OpenPlantStore = () => Promise<{ readonly plants: PlantStore } & AsyncDisposable>;
 
+/** Opens a store of plants again, as another process does, with a way to look at what is stored. */
+export type ReopenPlantStore = () => Promise<
+  {
+    readonly plants: PlantStore;
+    /**
+     * Reads a plant as it is committed, by a connection that waits for no open transaction. Resolves to
+     * its row or its fields, where `null` is an absent one, and to `undefined` if there is no such plant.
+     */
+    readonly read: (id: bigint) => Promise<object | undefined>;
+  } & AsyncDisposable
+>;
+
 /**
- * The contract of a `PlantStore` as tests.
+ * The contract of a `PlantStore` as tests. The package's guide, "Test your store", says what they
+ * cannot see.
  *
  * @param open Opens a new, empty store as `plants`. Each test disposes of its own.
  * @param reopen Opens the store of the last `open` again, while it is open, as another process
@@ -33,7 +47,10 @@ export type OpenPlantStore = () => Promise<{ readonly plants: PlantStore } & Asy
  * for (const { name, run } of plantStoreContract(open)) test(name, run);
  * ```
  */
-export function plantStoreContract(open: OpenPlantStore, reopen?: OpenPlantStore): ContractCase[] {
+export function plantStoreContract(
+  open: OpenPlantStore,
+  reopen?: ReopenPlantStore,
+): ContractCase[] {
   const fields = Object.fromEntries(PLANT_FIELDS.map(caseOfField));
   return contractCases("PlantStore", open, {
     ...CASES,
@@ -133,9 +150,33 @@ const CASES: Cases<Pick<Database, "plants">> = {
     assert.deepEqual(outcomes.flat().toSorted(), ["added", ...filled(twins.slice(1), "present")]);
   },
 
+  async "add() takes a batch with a megabyte of text, in characters of three bytes"(store) {
+    const all = Array.from({ length: 52 }, (_, index) => ({
+      id: BigInt(index),
+      name: "\u6728".repeat(20_000),
+    }));
+    assert.deepEqual(await add(store, all), filled(all, "added"));
+    assert.deepEqual(await add(store, all), filled(all, "present"));
+  },
+
+  async "add() of batches in opposite orders at the same time stores each plant once"(store) {
+    await assertNoDeadlock(store, store);
+  },
+
+  async "add() settles by its timeoutMs"(store) {
+    for (const [id, timeoutMs] of [500, 50, 1].entries()) {
+      // By rejecting, too.
+      await addWithin(store.plants, [{ ...FERN, id: BigInt(id) }], timeoutMs).catch(
+        rethrowAssertion,
+      );
+    }
+  },
+
   async "probe() resolves while plants can be stored, and stores none"(store) {
     await store.plants.probe();
-    const all = [0n, 1n, -1n, INT64_MIN, INT64_MAX].map((id) => ({ id, name: "Fern" }));
+    // The ids that a probe might take.
+    const small = Array.from({ length: 200 }, (_, index) => BigInt(index - 99));
+    const all = [INT64_MIN, ...small, INT64_MAX].map((id) => ({ ...FERN, id }));
     assert.deepEqual(await add(store, all), filled(all, "added"));
   },
 };
@@ -151,19 +192,52 @@ function caseOfField(
 }
 
 /** What shows on a database that is opened twice. */
-function casesOfTwo(reopen: OpenPlantStore): Cases<Pick<Database, "plants">> {
+function casesOfTwo(reopen: ReopenPlantStore): Cases<Pick<Database, "plants">> {
   return {
-    async "add() has committed when it resolves: the same store, opened beside it, has the plants"(
+    async "add() has committed when it resolves: the same store, opened beside it, reads the plants"(
       store,
     ) {
       await using beside = await reopen();
 
-      // At once, so that a late commit has no time.
-      assert.deepEqual(await add(store, [FERN, MOSS]), ["added", "added"]);
-      assert.deepEqual(await add(beside, [FERN, { ...MOSS, name: "Ivy" }]), [
-        "present",
-        "conflict",
-      ]);
+      // Each is read at once, so that a late commit has no time. A commit that is sent and not awaited
+      // may still be the first to arrive: not every time.
+      for (let id = 0n; id < ROUNDS; id++) {
+        const plant = { ...MOSS, id };
+        assert.equal(await beside.read(id), undefined, "It is read before it is added");
+        assert.deepEqual(await add(store, [plant]), ["added"]);
+        assertCommitted(await beside.read(id), id);
+      }
+    },
+
+    async "add() tells nobody that a plant is present before it is committed"(store) {
+      await using beside = await reopen();
+      await beside.read(0n);
+
+      for (let id = 0n; id < ROUNDS; id++) {
+        const plant = { ...MOSS, id };
+        const adds = [store, store, beside, store].map(async (one) => {
+          const outcomes = await add(one, [plant]);
+          assertCommitted(await beside.read(id), id);
+          return outcomes;
+        });
+        const outcomes = (await Promise.all(adds)).flat();
+        assert.deepEqual(outcomes.toSorted(), ["added", "present", "present", "present"]);
+      }
+    },
+
+    async "add() keeps plants that were added before the store is opened again"(store) {
+      await add(store, [FERN, MOSS]);
+      await using later = await reopen();
+
+      for (const plant of [FERN, MOSS]) {
+        const read: Partial<Plant> = assertCommitted(await later.read(plant.id), plant.id);
+        const kept = plantOf(plant.id, (field) => read[field]);
+        assert.deepEqual(kept, plant);
+      }
+
+      const again = [FERN, { ...MOSS, name: "Ivy" }];
+      assert.deepEqual(await add(later, again), ["present", "conflict"]);
+      assert.deepEqual(await add(store, again), ["present", "conflict"]);
     },
 
     async "add() compares with what the same store has added that is opened beside it"(store) {
@@ -174,10 +248,55 @@ function casesOfTwo(reopen: OpenPlantStore): Cases<Pick<Database, "plants">> {
         assert.deepEqual(outcomes.toSorted(), ["added", "conflict"]);
       }
     },
+
+    async "add() of batches in opposite orders, through two stores, stores each plant once"(store) {
+      await using beside = await reopen();
+      await assertNoDeadlock(store, beside);
+    },
   };
 }
 
-const LONG = "a".repeat(60_000);
+/** How often a case tries what a fault does not do every time. */
+const ROUNDS = 30n;
+
+/** Adds batches of the same plants in opposite orders: whoever locks rows in that order deadlocks. */
+async function assertNoDeadlock(
+  one: Pick<Database, "plants">,
+  other: Pick<Database, "plants">,
+): Promise<void> {
+  // Small ones for a store that takes a round trip a row, large ones for a fast one.
+  const sizes = Array.from({ length: 10 }, (_, round) => (round % 2 === 0 ? 80 : 800));
+  for (const [round, length] of sizes.entries()) {
+    const batch = Array.from({ length }, (_, index) => ({
+      ...FERN,
+      id: BigInt(round * 1_000 + index),
+    }));
+    const batches = [add(one, batch), add(other, batch.toReversed()), add(one, batch)];
+    // All of them, so that none goes on after its case.
+    const settled = await Promise.allSettled(batches);
+    const [first = [], second = [], third = []] = settled.map((result) => {
+      if (result.status === "rejected") throw result.reason;
+      return result.value;
+    });
+
+    second.toReversed().forEach((outcome, index) => {
+      const outcomes = [first[index], outcome, third[index]].toSorted();
+      assert.deepEqual(outcomes, ["added", "present", "present"]);
+    });
+  }
+}
+
+function assertCommitted(read: object | undefined, id: bigint): object {
+  assert.ok(read, `Plant ${id} was acknowledged, and is not read: its commit is missing or late`);
+  return read;
+}
+
+function rethrowAssertion(error: unknown): void {
+  if (error instanceof assert.AssertionError) throw error;
+}
+
+/** Longer than any name that a body of 64 KiB holds. */
+const LONG = "a".repeat(65_535);
 
 const ASCII = ["", " ", "a", "a ", "E", "e", "?", "\\", "\u0001", LONG, `${LONG}b`, `${LONG}c`];
 const QUOTES = ["'", "''", '"', '""', "\\'", "a'b", "a''b"];

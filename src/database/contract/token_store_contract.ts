@@ -216,7 +216,9 @@ const CASES: Cases<Pick<Database, "tokens">> = {
 /** What shows on a database that is opened twice. */
 function casesOfTwo(reopen: OpenTokenStore): Cases<Pick<Database, "tokens">> {
   return {
-    async "add(), revoke() and delete() have committed when they resolve"({ tokens }) {
+    async "add(), recordUses(), revoke(), delete() and prune() have committed when they resolve"({
+      tokens,
+    }) {
       await using beside = await reopen();
       const revision = await beside.tokens.revision();
 
@@ -224,10 +226,19 @@ function casesOfTwo(reopen: OpenTokenStore): Cases<Pick<Database, "tokens">> {
       await tokens.add(GARDEN);
       await assertStored(beside.tokens, [stored(GREENHOUSE), stored(GARDEN)]);
 
+      await tokens.recordUses([{ name: "greenhouse", at: LATER }]);
+      const used = { ...stored(GREENHOUSE), lastUsedAt: LATER };
+      await assertStored(beside.tokens, [used, stored(GARDEN)]);
+
       await tokens.revoke("greenhouse", LATER);
-      await tokens.delete("garden");
-      await assertStored(beside.tokens, [{ ...stored(GREENHOUSE), revokedAt: LATER }]);
+      await assertStored(beside.tokens, [{ ...used, revokedAt: LATER }, stored(GARDEN)]);
       assert.notEqual(await beside.tokens.revision(), revision);
+
+      await tokens.delete("garden");
+      await assertStored(beside.tokens, [{ ...used, revokedAt: LATER }]);
+
+      await tokens.prune(LATER);
+      await assertStored(beside.tokens, []);
     },
   };
 }

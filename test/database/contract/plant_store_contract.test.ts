@@ -1,5 +1,6 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 
+import { eventLoopTurn, pause } from "../../../src/async/timers.ts";
 import { databaseContract } from "../../../src/database/contract/database_contract.ts";
 import {
   type ContractCase,
@@ -8,7 +9,7 @@ import {
 } from "../../../src/database/contract/mod.ts";
 import type { AddOutcome, PlantStore } from "../../../src/database/database.ts";
 import { memoryDatabase } from "../../../src/database/memory.ts";
-import { type NewPlant, type Plant, samePlant } from "../../../src/plant/plant.ts";
+import { type NewPlant, type Plant, plantOf, samePlant, sizeOf } from "../../../src/plant/plant.ts";
 import { fern } from "../../support/plants.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
@@ -41,8 +42,13 @@ const NAMES = "add() keeps every name exactly";
 const TAGS = "add() keeps every tag exactly";
 const UNCHANGED = "add() leaves the batch as it is";
 const COMMITTED =
-  "add() has committed when it resolves: the same store, opened beside it, has the plants";
+  "add() has committed when it resolves: the same store, opened beside it, reads the plants";
+const TWINS = "add() tells nobody that a plant is present before it is committed";
+const KEPT = "add() keeps plants that were added before the store is opened again";
 const COMPARED = "add() compares with what the same store has added that is opened beside it";
+const OPPOSITE = "add() of batches in opposite orders at the same time stores each plant once";
+const OPPOSITE_STORES =
+  "add() of batches in opposite orders, through two stores, stores each plant once";
 
 test.each<[what: string, bug: Bug, failing: string[]]>([
   ["no bug", {}, []],
@@ -52,10 +58,13 @@ test.each<[what: string, bug: Bug, failing: string[]]>([
     [
       "add() lets one of many different plants have an id, when they are added at the same time",
       "add() stores one of many identical plants that are added at the same time",
+      OPPOSITE,
+      TWINS,
       COMPARED,
+      OPPOSITE_STORES,
     ],
   ],
-  ["names compared without case", { name: (text) => text.toLowerCase() }, [NAMES]],
+  ["names compared without case", { name: (text) => text.toLowerCase() }, [NAMES, KEPT]],
   ["names that lose the spaces at their end", { name: (text) => text.trimEnd() }, [NAMES]],
   ["tags in NFC", { tag: (text) => text.normalize() }, [TAGS]],
   ["texts cut at 255 characters", { name: cut, tag: cut }, [NAMES, TAGS]],
@@ -67,16 +76,24 @@ test.each<[what: string, bug: Bug, failing: string[]]>([
   ],
   [
     "a probe that stores a plant",
-    { probe: fern({ id: 0n, name: "probe" }) },
+    { probe: fern({ id: 42n, name: "probe" }) },
     ["probe() resolves while plants can be stored, and stores none"],
   ],
-  ["no commit", { commits: "never" }, [COMMITTED, COMPARED]],
-  ["a commit after the answer", { commits: "later" }, [COMMITTED, COMPARED]],
-  ["plants that are read when it is opened", { readsOnce: true }, [COMMITTED, COMPARED]],
+  ["no commit", { commits: "never" }, [COMMITTED, TWINS, KEPT, COMPARED, OPPOSITE_STORES]],
+  [
+    "a commit after the answer",
+    { commits: "later" },
+    [COMMITTED, TWINS, KEPT, COMPARED, OPPOSITE_STORES],
+  ],
+  [
+    "plants that are read when it is opened",
+    { readsOnce: true },
+    [TWINS, COMPARED, OPPOSITE_STORES],
+  ],
   ["line ends as LF", { name: (text) => text.replaceAll("\r\n", "\n") }, [NAMES]],
   ["quotes that are unescaped", { name: (text) => text.replaceAll("''", "'") }, [NAMES]],
   ["a tag of null for none", { tag: (text) => (text === "null" ? undefined : text) }, [TAGS]],
-  ["a tag of undefined for none", { noTag: "undefined" }, [TAGS]],
+  ["a tag of undefined for none", { noTag: "undefined" }, [TAGS, KEPT]],
   [
     "a batch sorted in place",
     {
@@ -94,34 +111,181 @@ test.each<[what: string, bug: Bug, failing: string[]]>([
     [UNCHANGED, NAMES],
   ],
 ])("plantStoreContract() finds in a store with %s what is wrong", async (_what, bug, failing) => {
-  let disk = new Map<bigint, Plant>();
-  const reopen = async () => ({ plants: storeWith(bug, disk), async [Symbol.asyncDispose]() {} });
+  expect(await failingOn((disk) => storeWith(bug, disk))).toEqual(failing);
+});
 
+// Faults of what a store does, and when.
+test.each<[what: string, make: () => OpenOn, failing: string[]]>([
+  ["no fault", () => (disk) => ({ add: async (batch) => addTo(disk, batch), probe }), []],
+  [
+    "a commit after the answer, for which others wait, as for an open transaction",
+    () => {
+      const open = new Map<bigint, Promise<void>>();
+      return (disk) => ({
+        async add(batch) {
+          const ids = batch.map(({ id }) => id);
+          while (ids.some((id) => open.has(id))) await Promise.all(ids.map((id) => open.get(id)));
+
+          const outcomes = addTo(new Map(disk), batch);
+          const committed = pause(1).then(() => {
+            addTo(disk, batch);
+            for (const id of ids) open.delete(id);
+          });
+          for (const id of ids) open.set(id, committed);
+          return outcomes;
+        },
+        probe,
+      });
+    },
+    [COMMITTED, TWINS, KEPT],
+  ],
+  [
+    "a twin that is present while the first one's commit is on its way",
+    () => {
+      const onTheirWay = new Map<bigint, Plant>();
+      return (disk) => ({
+        async add(batch) {
+          const isTwin = ({ id, ...plant }: NewPlant) => {
+            const first = onTheirWay.get(id);
+            return first !== undefined && samePlant(first, plant);
+          };
+          if (batch.length > 0 && batch.every(isTwin)) return batch.map(() => "present" as const);
+
+          for (const { id, ...plant } of batch) onTheirWay.set(id, plant);
+          await pause(1);
+          for (const { id } of batch) onTheirWay.delete(id);
+          return addTo(disk, batch);
+        },
+        probe,
+      });
+    },
+    [TWINS],
+  ],
+  [
+    "a table that is emptied at every opening",
+    () => (disk) => {
+      disk.clear();
+      return { add: async (batch) => addTo(disk, batch), probe };
+    },
+    [KEPT],
+  ],
+  [
+    "rows that are locked in the order of the batch",
+    () => {
+      const locks = new Set<bigint>();
+      return (disk) => ({
+        async add(batch) {
+          const own: bigint[] = [];
+          try {
+            for (const id of new Set(batch.map((plant) => plant.id))) {
+              for (let turns = 0; locks.has(id); turns++) {
+                if (turns === 200) throw new Error("deadlock detected");
+                await eventLoopTurn();
+              }
+              locks.add(id);
+              own.push(id);
+              if (batch.length < 100) await eventLoopTurn();
+            }
+            return addTo(disk, batch);
+          } finally {
+            for (const id of own) locks.delete(id);
+          }
+        },
+        probe,
+      });
+    },
+    [OPPOSITE, OPPOSITE_STORES],
+  ],
+  [
+    "a limit of 512 KiB of text at once",
+    () => (disk) => ({
+      async add(batch) {
+        const units = batch.reduce((sum, plant) => sum + sizeOf(plant), 0);
+        if (units > 2 ** 19) throw new RangeError("packet too large");
+        return addTo(disk, batch);
+      },
+      probe,
+    }),
+    ["add() takes a batch with a megabyte of text, in characters of three bytes"],
+  ],
+  [
+    "texts cut at 62,000 characters",
+    () => (disk) => ({
+      async add(batch) {
+        const cutAt = (text: string | undefined) => text?.slice(0, 62_000);
+        return addTo(
+          disk,
+          batch.map((plant) => plantOf(plant.id, (field) => cutAt(plant[field]))),
+        );
+      },
+      probe,
+    }),
+    [NAMES, TAGS],
+  ],
+  [
+    "a `timeoutMs` that it ignores",
+    () => (disk) => ({
+      async add(batch, { timeoutMs }) {
+        if (timeoutMs < 10_000) await pause(3_000);
+        return addTo(disk, batch);
+      },
+      probe,
+    }),
+    ["add() settles by its timeoutMs"],
+  ],
+])("plantStoreContract() finds in a store with %s what is wrong", async (_what, make, failing) => {
+  expect(await failingOn(make())).toEqual(failing);
+});
+
+/** Opens a store over what all stores of one disk see. */
+type OpenOn = (disk: Map<bigint, Plant>) => PlantStore;
+
+/** The cases that fail with a store that is opened on a new disk for each, and again on the same one. */
+async function failingOn(openOn: OpenOn): Promise<string[]> {
+  let disk = new Map<bigint, Plant>();
+  const reopen = async () => ({
+    plants: openOn(disk),
+    read: async (id: bigint) => disk.get(id),
+    async [Symbol.asyncDispose]() {},
+  });
   const open = () => {
     disk = new Map();
     return reopen();
   };
 
-  expect(await failingCases(plantStoreContract(open, reopen))).toEqual(
-    failing.map((name) => `PlantStore.${name}`),
-  );
-});
+  const failing = await failingCases(plantStoreContract(open, reopen));
+  return failing.map((name) => name.replace("PlantStore.", ""));
+}
+
+function addTo(rows: Map<bigint, Plant>, batch: readonly NewPlant[]): AddOutcome[] {
+  return batch.map(({ id, ...plant }) => {
+    const stored = rows.get(id);
+    if (stored !== undefined) return samePlant(stored, plant) ? "present" : "conflict";
+    rows.set(id, plant);
+    return "added";
+  });
+}
+
+async function probe(): Promise<void> {}
 
 test("without reopen() plantStoreContract() leaves out what only shows on a store that is opened twice", () => {
-  const open = async () => ({ plants: storeWith({}), async [Symbol.asyncDispose]() {} });
+  const open = async () => ({
+    plants: storeWith({}),
+    read: async () => undefined,
+    async [Symbol.asyncDispose]() {},
+  });
   const names = (cases: readonly ContractCase[]) => cases.map(({ name }) => name);
   const once = names(plantStoreContract(open));
   expect(names(plantStoreContract(open, open))).toEqual([
     ...once,
-    `PlantStore.${COMMITTED}`,
-    `PlantStore.${COMPARED}`,
+    ...[COMMITTED, TWINS, KEPT, COMPARED, OPPOSITE_STORES].map((name) => `PlantStore.${name}`),
   ]);
 });
 
 test("tokenStoreContract() finds a store of tokens that never commits", async () => {
   const open = async () => memoryDatabase();
   expect(await failingCases(tokenStoreContract(open, open))).toEqual([
-    "TokenStore.add(), revoke() and delete() have committed when they resolve",
+    "TokenStore.add(), recordUses(), revoke(), delete() and prune() have committed when they resolve",
   ]);
 });
 
@@ -138,7 +302,9 @@ test("databaseContract() finds a plant that a probe stored, whatever its id", as
   const open = async () => {
     const database = memoryDatabase();
     const probe = async () =>
-      void (await database.plants.add([fern({ id: 42n, name: "probe" })], { timeoutMs: 1_000 }));
+      void (await database.plants.add([fern({ id: 12_345n, name: "probe" })], {
+        timeoutMs: 1_000,
+      }));
     return { ...database, plants: { ...database.plants, probe } };
   };
 
