@@ -87,7 +87,7 @@ export async function serveCitus(
   reached: Reached,
   options: CitusServingOptions,
 ): Promise<ServingDatabase> {
-  const { gather, onWarning = () => {}, onInfo = () => {} } = options;
+  const { gather, onInfo } = options;
   const { coordinatorTimeoutMs = COORDINATOR_TIMEOUT_MS } = options;
 
   await using stack = new AsyncDisposableStack();
@@ -96,22 +96,9 @@ export async function serveCitus(
   );
   const { coordinator, map, nodeFor, nodes, add } = cluster;
 
-  /** Probes a node, and says if it can store plants again, or no longer. */
-  async function probe(node: CitusNode, timeoutMs?: number): Promise<void> {
-    const before = node.failure;
-    await node.probe(timeoutMs).catch(() => {});
-
-    const { failure } = node;
-    if (before === undefined && failure !== undefined)
-      onWarning(`Node ${node.id} of Citus cannot store plants`, failure);
-    if (before !== undefined && failure === undefined)
-      onInfo(`Node ${node.id} of Citus can store plants again`, {});
-    if (failure !== undefined) throw failure;
-  }
-
   await withDatabaseError("open", reached.url.database, async () => {
     const timeoutMs = reached.url.connectTimeoutMs * (reached.url.hosts.length + 1);
-    const verdicts = await Promise.allSettled(nodes().map((node) => probe(node, timeoutMs)));
+    const verdicts = await Promise.allSettled(nodes().map((node) => node.probe(timeoutMs)));
     const failures = verdicts.flatMap((verdict) =>
       verdict.status === "rejected" ? [verdict.reason] : [],
     );
@@ -120,13 +107,13 @@ export async function serveCitus(
     if (refusal !== undefined) throw refusal;
     if (failures.length === verdicts.length) throw failures[0];
   });
-  onInfo("Citus, experimental", { nodes: nodes().length, shards: map.current().shards.length });
+  onInfo?.("Citus, experimental", { nodes: nodes().length, shards: map.current().shards.length });
 
   const opened = stack.move();
   return {
     plants: shardedCommit(
       ({ id }) => shardOf(map.current(), id).node,
-      (id) => gather({ add, probe: () => probe(nodeFor(id)) }, MAX_IN_FLIGHT),
+      (id) => gather({ add, probe: () => nodeFor(id).probe() }, MAX_IN_FLIGHT),
     ),
 
     /** Resolves once one node can store plants: a dead one must not empty the load balancer. */
@@ -136,7 +123,7 @@ export async function serveCitus(
         throw new PlantStoreError("storage_unavailable", message);
       }
 
-      await untilOne(nodes().map((node) => probe(node)));
+      await untilOne(nodes().map((node) => node.probe()));
       return nodes().flatMap(({ id, failure }) => (failure === undefined ? [] : [`node ${id}`]));
     },
 
@@ -177,7 +164,16 @@ async function openCluster(reached: Reached, { access, isServing, ...log }: Clus
 
   const opened = new Map<NodeId, CitusNode>();
   stack.defer(() => opened.forEach((node) => node.close()));
-  const nodeOptions = { url, readUrl, map: map.current, onUnreachable: map.refresh };
+  const nodeOptions = {
+    url,
+    readUrl,
+    map: map.current,
+    onUnreachable: map.refresh,
+    onVerdict(node: NodeId, failure: unknown) {
+      if (failure === undefined) log.onInfo?.(`Node ${node} of Citus can store plants again`, {});
+      else log.onWarning?.(`Node ${node} of Citus cannot store plants`, failure);
+    },
+  };
   const nodeFor = (id: NodeId) =>
     opened.getOrInsertComputed(id, () => new CitusNode(id, nodeOptions));
 

@@ -26,6 +26,8 @@ export interface CitusNodeOptions {
   readonly map: () => ShardMap;
   /** Called if the node cannot be reached: the map may be old. */
   readonly onUnreachable: () => void;
+  /** Called with the reason when probes begin to fail, and with nothing when they succeed again. */
+  readonly onVerdict: (node: NodeId, failure: unknown) => void;
 }
 
 const NOT_A_NODE = "the coordinator no longer names a server for it";
@@ -40,14 +42,16 @@ export class CitusNode {
   readonly pool: Pool;
   readonly #reading: Pool;
   readonly #map: () => ShardMap;
+  readonly #onVerdict: CitusNodeOptions["onVerdict"];
   readonly #held = new HeldIds();
   #probing: Promise<void> | undefined;
   /** Why the last probe failed; `undefined` if it did not. */
   #failure: unknown;
 
-  constructor(id: NodeId, { url, readUrl, map, onUnreachable }: CitusNodeOptions) {
+  constructor(id: NodeId, { url, readUrl, map, ...events }: CitusNodeOptions) {
     this.id = id;
     this.#map = map;
+    this.#onVerdict = events.onVerdict;
 
     // The map may name another server later.
     const hosts = (): readonly PostgresHost[] =>
@@ -62,7 +66,7 @@ export class CitusNode {
         if (hosts().length === 0) throw new PostgresFailure("NO_SERVER", NOT_A_NODE);
         return await servers.connect({ tables, prepares: false });
       } catch (error) {
-        onUnreachable();
+        events.onUnreachable();
         throw error;
       }
     };
@@ -112,12 +116,15 @@ export class CitusNode {
   }
 
   async #probe(timeoutMs: number): Promise<void> {
+    const before = this.#failure;
     try {
       const id = idOn(this.#map(), this.id);
       if (id !== undefined) await this.pool.run(repeatingMoves(probeNode(id)), timeoutMs);
       this.#failure = undefined;
+      if (before !== undefined) this.#onVerdict(this.id, undefined);
     } catch (error) {
       this.#failure = error;
+      if (before === undefined) this.#onVerdict(this.id, error);
       throw error;
     }
   }

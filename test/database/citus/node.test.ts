@@ -7,18 +7,26 @@ import { freePort } from "../../support/program.ts";
 test("a node is ready in the metrics until a probe fails", async () => {
   const shard = { id: "1", table: "public.plants_1", min: -(2 ** 31), node: 1 };
   const hosts = new Map([[1, [{ host: "127.0.0.1", port: freePort() }]]]);
+  const verdicts: unknown[][] = [];
   const node = new CitusNode(1, {
     url: parsePostgresUrl("postgres://plants@127.0.0.1/plants"),
     readUrl: undefined,
     map: () => ({ shards: [shard], hosts, schema: "public" }),
     onUnreachable() {},
+    onVerdict: (...verdict) => void verdicts.push(verdict),
   });
   const ready = { name: "plant_store_citus_node_ready", type: "gauge" };
   expect(node.metrics()).toContainEqual(expect.objectContaining({ ...ready, value: 1 }));
 
-  await node.probe(50).catch(() => {});
+  const failures = [await failureOf(node), await failureOf(node)];
 
   expect(node.metrics()).toContainEqual(expect.objectContaining({ ...ready, value: 0 }));
   expect(node.metrics().map(({ name }) => name)).toContain("plant_store_postgres_connections");
+  // Said once, however often it is asked.
+  expect(verdicts).toEqual([[1, failures[0]]]);
   node.close();
 });
+
+function failureOf(node: CitusNode): Promise<unknown> {
+  return node.probe(50).catch((error: unknown) => error);
+}
