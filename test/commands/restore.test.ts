@@ -87,7 +87,7 @@ test("restore puts the backup in place, with the old file's mode, and moves all 
   expect(readdirSync(here.at(old)).toSorted()).toEqual(
     ["", "-corrupt", "-shm", "-unsynced", "-wal"].map((suffix) => `plants.db${suffix}`),
   );
-  expect(readdirSync(here.at("")).toSorted()).toEqual(["plants.db", old, "saved.db"]);
+  expect(readdirSync(here.at("")).toSorted()).toEqual(["plants.db", old, "saved.db"].toSorted());
   expect(await here.exported()).toBe(RESTORED);
   expect(await here.exported(`${old}/plants.db`)).toBe(OLD);
 

@@ -172,7 +172,7 @@ describe.skipIf(skips).each(MOUNTS)("mounted in $what", ({ code, runtime }) => {
   });
 
   test("the app answers unknown paths and methods under the prefix, and the other app those outside", async () => {
-    const unknown = await fetch(`${url}/seeds`);
+    const unknown = await fetch(`${url}/unknown`);
     expect(unknown.headers.get("x-request-id")).not.toBeNull();
     expect(await readError(unknown)).toMatchObject({ status: 404, error: 4041 });
 

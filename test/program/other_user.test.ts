@@ -178,7 +178,9 @@ describe.skipIf(skipsOtherUser())("another user", () => {
         ),
       );
       expect(readdirSync(elsewhere.path)).toEqual([]);
-      expect(filesIn(shared.path)).toEqual(["plants.db", "plants.db-replacing", "saved.db"]);
+      expect(filesIn(shared.path)).toEqual(
+        ["plants.db", "plants.db-replacing", "saved.db"].toSorted(),
+      );
 
       rmSync(aside, { recursive: true });
     }

@@ -97,9 +97,11 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     );
 
     await cluster().run("GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA public TO gardener");
+    const tables = ["plants", "probes", "token_revision", "tokens"];
+    const updates = tables.toSorted().map((table) => `UPDATE on ${table}`);
     for (const access of ["create", "write"] as const) {
       await expect(open(access, asGardener)).rejects.toThrow(
-        'Cannot open database "postgres": the user lacks UPDATE on plants, UPDATE on probes, UPDATE on token_revision, UPDATE on tokens: GRANT it',
+        `Cannot open database "postgres": the user lacks ${updates.join(", ")}: GRANT it`,
       );
     }
 
