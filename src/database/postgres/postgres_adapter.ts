@@ -31,8 +31,8 @@ export interface Opener {
 export const POSTGRES: Opener = {
   open: (reached, access) => openPostgres(reached, { access }),
 
-  async openForServing(reached, { gather }) {
-    const { plants, ...database } = await openPostgres(reached, { isServing: true });
+  async openForServing(reached, { gather, onWarning }) {
+    const { plants, ...database } = await openPostgres(reached, { isServing: true, onWarning });
     return {
       ...database,
       plants: gather(plants, MAX_IN_FLIGHT),

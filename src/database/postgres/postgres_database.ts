@@ -1,5 +1,5 @@
 import { withDeadline } from "../../async/timers.ts";
-import type { Access, DatabaseMetric } from "../adapter.ts";
+import type { Access, DatabaseMetric, OnWarning } from "../adapter.ts";
 import { type Database, DatabaseError, keysetPages, type PlantStore } from "../database.ts";
 import type { Connection } from "./connection.ts";
 import { PostgresFailure, withDatabaseError } from "./errors.ts";
@@ -59,6 +59,8 @@ export interface PostgresOptions {
    * @default {false}
    */
   readonly isServing?: boolean;
+  /** Called with what the operator should look at. @default does nothing */
+  readonly onWarning?: OnWarning | undefined;
 }
 
 /**
@@ -96,7 +98,7 @@ export async function openPostgres(
   const { access = "create", maxInFlight = MAX_IN_FLIGHT, isServing = false } = options;
 
   // A role that only reads needs less of the tables. If one is missing, its statement fails.
-  const tables = access === "read" ? undefined : tablesVerifier();
+  const tables = access === "read" ? undefined : tablesVerifier(options.onWarning);
   await onFirst(reached, SCHEMA_TIMEOUT_MS, async (connection) => {
     await requireSchema(connection, access);
     await tables?.verify(connection);
