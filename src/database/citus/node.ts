@@ -5,7 +5,7 @@ import { PostgresFailure } from "../postgres/errors.ts";
 import { failover } from "../postgres/failover.ts";
 import { HeldIds } from "../postgres/held_ids.ts";
 import { Pool, poolMetrics, type Work } from "../postgres/pool.ts";
-import { MAX_IN_FLIGHT, PROBE_TIMEOUT_MS } from "../postgres/postgres_database.ts";
+import { MAX_IN_FLIGHT, PROBE_TIMEOUT_MS, whySilent } from "../postgres/postgres_database.ts";
 import { addPlants } from "../postgres/postgres_plants.ts";
 import type { PostgresHost, PostgresUrl } from "../postgres/url.ts";
 import {
@@ -72,8 +72,10 @@ export class CitusNode {
     };
 
     const { current, suspect } = servers;
-    this.pool = new Pool({ size: MAX_IN_FLIGHT, connect, current, onSilence: suspect });
-    this.#reading = new Pool({ size: 1, connect, current, onSilence: suspect });
+    const options = { connect, current, onSilence: suspect };
+    this.#reading = new Pool({ ...options, size: 1 });
+    const explainSilence = () => whySilent(this.#reading);
+    this.pool = new Pool({ ...options, size: MAX_IN_FLIGHT, explainSilence });
   }
 
   /** Why it could not store a plant at the last probe; `undefined` if it could. */

@@ -69,7 +69,7 @@ const CONSEQUENCES: readonly (readonly [codes: RegExp, Consequences])[] = [
     { connection: "close", work: "repeat", isLasting: false },
   ],
   [
-    /^(?:53|58|DEADLINE|DISPOSED|WRAPAROUND|XX)/,
+    /^(?:53|58|DEADLINE|DISPOSED|NO_STANDBY|WRAPAROUND|XX)/,
     { connection: "close", work: "refuse", isLasting: false },
   ],
   // A setting of the server's.
@@ -98,6 +98,7 @@ const REASONS: Readonly<Record<string, string>> = {
   "55P03": NOT_IN_TIME,
   "58": "storage has failed to read or write",
   DEADLINE: NOT_IN_TIME,
+  NO_STANDBY: NOT_IN_TIME,
   WRAPAROUND: "storage needs maintenance",
   XX: "storage has failed",
 };
@@ -105,7 +106,10 @@ const REASONS: Readonly<Record<string, string>> = {
 const NAME_TAKEN =
   "another application's view, type or table has the name of a plant-store table: create a schema for plant-store";
 
-/** Codes, or how they begin, in words for the operator. `UNSAFE` has words of its own each time. */
+/**
+ * Codes, or how they begin, in words for the operator. `UNSAFE` and `NO_STANDBY` have words of their
+ * own each time.
+ */
 const WORDS: Readonly<Record<string, string>> = {
   // SQLSTATE (PostgreSQL's documentation, appendix A)
   "08P01": "it rejects session settings, as poolers do: connect to PostgreSQL itself",

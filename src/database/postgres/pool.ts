@@ -36,6 +36,13 @@ export interface PoolOptions {
    */
   readonly onSilence?: (host: PostgresHost) => void;
   /**
+   * Asks another connection why a server does not reply. Work that times out rejects with the
+   * answer, until other work succeeds. Never rejects.
+   *
+   * @default `DEADLINE`
+   */
+  readonly explainSilence?: () => Promise<PostgresFailure | undefined>;
+  /**
    * The server ends every statement within this time, in milliseconds. No later reply comes.
    *
    * @default never
@@ -141,6 +148,9 @@ export class Pool {
   #silentSince = Number.NEGATIVE_INFINITY;
   /** When the newest piece of work began that has succeeded. */
   #newestSuccessBeganAt = Number.NEGATIVE_INFINITY;
+  /** Why a server is silent, if that is known, and whether it is being asked. */
+  #explanation: PostgresFailure | undefined;
+  #isExplaining = false;
 
   constructor(options: PoolOptions) {
     this.#options = options;
@@ -201,7 +211,7 @@ export class Pool {
 
     return withDeadline(entry.promise, deadline - performance.now(), () => {
       this.#waiting.delete(entry);
-      throw unavailable(this.#lastConnectFailure ?? new PostgresFailure("DEADLINE"));
+      throw unavailable(this.#lastConnectFailure ?? this.#timedOut());
     });
   }
 
@@ -224,7 +234,7 @@ export class Pool {
     try {
       return await withDeadline(done, deadline - began, () => {
         this.#noteSilence(pooled, began, "timed out");
-        throw new PostgresFailure("DEADLINE");
+        throw this.#timedOut();
       });
     } finally {
       stopWatching();
@@ -243,6 +253,7 @@ export class Pool {
       this.#newestSuccessBeganAt = Math.max(this.#newestSuccessBeganAt, began);
       this.counts.done++;
       this.counts.durationMs += performance.now() - began;
+      this.#explanation = undefined;
       return result;
     } catch (error) {
       const { connection } = consequencesOf(error);
@@ -281,7 +292,25 @@ export class Pool {
     pooled.enter(state);
     this.#silentSince = Math.max(this.#silentSince, began, pooled.repliedAt);
     this.#options.onSilence?.(pooled.host);
+    void this.#explain();
     this.#proceed();
+  }
+
+  /** Asks why a server is silent. One question at a time. */
+  async #explain(): Promise<void> {
+    const { explainSilence } = this.#options;
+    if (explainSilence === undefined || this.#isExplaining) return;
+
+    this.#isExplaining = true;
+    const { done } = this.counts;
+    const explanation = await explainSilence();
+    // Unless work has succeeded meanwhile.
+    if (done === this.counts.done) this.#explanation = explanation;
+    this.#isExplaining = false;
+  }
+
+  #timedOut(): PostgresFailure {
+    return this.#explanation ?? new PostgresFailure("DEADLINE");
   }
 
   /** Takes the next steps. Runs after each change. */

@@ -6,7 +6,8 @@ import { PostgresFailure, withDatabaseError } from "./errors.ts";
 import { failover } from "./failover.ts";
 import { HeldIds } from "./held_ids.ts";
 import { migrate, MIGRATIONS, pendingMigrations } from "./migrations.ts";
-import { Pool, poolMetrics } from "./pool.ts";
+import { missingStandby } from "./missing_standby.ts";
+import { Pool, poolMetrics, type PoolOptions } from "./pool.ts";
 import { addPlants, durablePage, probe } from "./postgres_plants.ts";
 import { tablesVerifier } from "./tables.ts";
 import { postgresTokens } from "./tokens.ts";
@@ -81,6 +82,8 @@ const SCHEMA_TIMEOUT_MS = 10_000;
 const MIGRATE_TIMEOUT_MS = 24 * 60 * 60 * 1_000;
 /** The time limit of a probe, in milliseconds: a verdict must not be older than a second. */
 export const PROBE_TIMEOUT_MS = 1_000;
+/** The time limit for asking why a server is silent, in milliseconds. */
+const ASK_TIMEOUT_MS = 1_000;
 /** The time limit for reading, in milliseconds. The server ends a statement at the same time. */
 const READ_TIMEOUT_MS = 10_000;
 
@@ -105,19 +108,20 @@ export async function openPostgres(
   });
   reached.connection.close();
 
-  const poolOf = (size: number, replyLimitMs?: number) =>
+  const explainSilence = () => whySilent(reading);
+  const poolOf = (size: number, more: Pick<PoolOptions, "replyLimitMs" | "explainSilence">) =>
     new Pool({
+      ...more,
       size,
-      connect: () => servers.connect({ statementTimeoutMs: replyLimitMs, tables }),
+      connect: () => servers.connect({ statementTimeoutMs: more.replyLimitMs, tables }),
       current: servers.current,
       onSilence: servers.suspect,
-      replyLimitMs,
     });
 
   // Plants never wait for tokens. Reads, which wait for no standby, never wait for writes.
-  const plants = poolOf(maxInFlight);
-  const writing = poolOf(1);
-  const reading = poolOf(1, READ_TIMEOUT_MS);
+  const plants = poolOf(maxInFlight, { explainSilence });
+  const writing = poolOf(1, { explainSilence });
+  const reading = poolOf(1, { replyLimitMs: READ_TIMEOUT_MS });
 
   const pools = [plants, writing, reading];
   const close = () => pools.forEach((pool) => pool.close());
@@ -182,15 +186,27 @@ export function migratePostgres(reached: Reached, dryRun: boolean) {
 
 /** Uses the first connection, for `timeoutMs` at most, and translates failures for the operator. */
 function onFirst<Result>(
-  { url, connection }: Reached,
+  { url, servers, connection }: Reached,
   timeoutMs: number,
   use: (connection: Connection) => Promise<Result>,
 ): Promise<Result> {
-  return withDatabaseError("open", url.database, () =>
-    withDeadline(use(connection), timeoutMs, () => {
-      throw new PostgresFailure("DEADLINE");
-    }),
+  const asking = new Pool({ size: 1, connect: servers.connect, current: servers.current });
+
+  return withDatabaseError(
+    "open",
+    url.database,
+    async () =>
+      await withDeadline(use(connection), timeoutMs, async (): Promise<never> => {
+        const reason = await whySilent(asking);
+        asking.close();
+        throw reason ?? new PostgresFailure("DEADLINE");
+      }),
   );
+}
+
+/** Asks on a connection of another pool why a server does not reply. */
+export function whySilent(reading: Pool): Promise<PostgresFailure | undefined> {
+  return reading.run(missingStandby, ASK_TIMEOUT_MS).catch(() => undefined);
 }
 
 /** Requires the tables, and migrates them unless the database is only read. */

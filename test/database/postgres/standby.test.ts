@@ -1,7 +1,9 @@
 import { afterEach, describe, expect, test } from "bun:test";
 
 import type { Database } from "../../../src/database/database.ts";
+import { codeOf } from "../../../src/database/postgres/errors.ts";
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
+import { PlantStoreError } from "../../../src/errors.ts";
 import type { NewPlant } from "../../../src/plant/plant.ts";
 import { fern, moss } from "../../support/plants.ts";
 import { skipsCluster, waitingProcess } from "../../support/postgres.ts";
@@ -45,6 +47,36 @@ describe.skipIf(skipsCluster())("while the synchronous standby is gone", () => {
 
     await regainStandby();
     expect(await adding).toEqual(["present"]);
+  });
+
+  test("whoever waits is told the setting, and not a deadline alone: as an ordinary role", async () => {
+    await cluster().run("CREATE ROLE gardener LOGIN");
+    await using database = await openDatabase(cluster(), { role: "gardener", isServing: true });
+    await using empty = await cluster().newDatabase();
+    await empty.run("GRANT ALL ON SCHEMA public TO gardener");
+    await loseStandby();
+
+    const message =
+      "commits wait for a synchronous standby: synchronous_standby_names is 'nobody', and 0 standbys are connected: connect one of those, or name one that is connected (NO_STANDBY)";
+    const url = parsePostgresUrl(empty.url.replace("postgres@", "gardener@"));
+    const opening = openPostgres(url).catch((error: unknown) => error);
+
+    for (const call of [() => database.add([FERN], 2_000), () => database.plants.probe()]) {
+      // The first deadline may come before the answer.
+      let error: unknown;
+      do error = await call().catch((thrown: unknown) => thrown);
+      while (error instanceof PlantStoreError && codeOf(error.cause) === "DEADLINE");
+
+      expect(error).toMatchObject({
+        code: "storage_unavailable",
+        message: expect.stringContaining("storage did not finish in time"),
+        cause: { name: "PostgresFailure", code: "NO_STANDBY", message },
+      });
+    }
+
+    expect(await opening).toMatchObject({
+      message: `Cannot open database "${empty.name}": ${message}`,
+    });
   });
 
   test.each(

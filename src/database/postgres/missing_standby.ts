@@ -1,0 +1,31 @@
+import { PostgresFailure } from "./errors.ts";
+import type { Work } from "./pool.ts";
+
+/**
+ * Asks whether commits of this role wait for a synchronous standby. Any role sees its own sessions,
+ * the setting, and how many standbys are connected; not which ones.
+ *
+ * @returns `NO_STANDBY`, with the setting; `undefined` if none waits.
+ */
+export const missingStandby: Work<PostgresFailure | undefined> = async ({ query }) => {
+  const [waiting] = await query<Waiting>(WAITING);
+  if (waiting === undefined) return undefined;
+
+  const { names, standbys } = waiting;
+  const connected = standbys === 1 ? "1 standby is" : `${standbys} standbys are`;
+  return new PostgresFailure(
+    "NO_STANDBY",
+    `commits wait for a synchronous standby: synchronous_standby_names is '${names}', and ${connected} connected: connect one of those, or name one that is connected (NO_STANDBY)`,
+  );
+};
+
+interface Waiting {
+  readonly names: string;
+  readonly standbys: number;
+}
+
+/** A commit that waits for a standby that responds takes milliseconds. */
+const WAITING = `SELECT current_setting('synchronous_standby_names') AS names,
+    (SELECT count(*)::int FROM pg_catalog.pg_stat_replication) AS standbys
+  FROM pg_catalog.pg_stat_activity WHERE usename = current_user AND wait_event = 'SyncRep'
+    AND query_start < now() - interval '500 ms' LIMIT 1`;
