@@ -123,6 +123,7 @@ const DOORS: Readonly<Record<string, readonly string[]>> = {
     "errors",
     "failover",
     "held_ids",
+    "pages",
     "pool",
     "postgres_adapter",
     "postgres_database",

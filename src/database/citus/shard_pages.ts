@@ -1,7 +1,7 @@
 import { INT64_MAX, INT64_MIN, type NewPlant, sizeOf } from "../../plant/plant.ts";
 import { DatabaseError, PAGE_PLANTS, PAGE_TEXT } from "../database.ts";
 import { PostgresFailure } from "../postgres/errors.ts";
-import { durablePage } from "../postgres/postgres_plants.ts";
+import { durablePage } from "../postgres/pages.ts";
 import type { CitusNode } from "./node.ts";
 import type { NodeId, Shard, ShardMap } from "./shard_map.ts";
 

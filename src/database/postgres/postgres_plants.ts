@@ -1,18 +1,12 @@
-import { eq, getTableColumns, gte, lt, type SQL, sql, type SQLChunk } from "drizzle-orm";
+import { eq, getTableColumns, type SQL, sql, type SQLChunk } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sql";
 
-import { type NewPlant, PLANT_FIELDS, plantOf, samePlant } from "../../plant/plant.ts";
-import { type AddOutcome, PAGE_PLANTS, PAGE_TEXT, type StoreOutcome } from "../database.ts";
-import {
-  type Connection,
-  DURABILITY,
-  type Durability,
-  LOCK_TIMEOUT_MS,
-  requireDurable,
-} from "./connection.ts";
+import { type NewPlant, plantOf, samePlant } from "../../plant/plant.ts";
+import type { AddOutcome, StoreOutcome } from "../database.ts";
+import { type Connection, DURABILITY, type Durability, requireDurable } from "./connection.ts";
 import { codeOf } from "./errors.ts";
 import type { HeldIds } from "./held_ids.ts";
-import type { Work } from "./pool.ts";
+import { insertBesideLocks } from "./lock_search.ts";
 import { bigintArray, plants, textArray } from "./schema.ts";
 
 const { placeholder } = sql;
@@ -25,8 +19,8 @@ const FIELDS = Object.keys(getTableColumns(plants)) as (keyof NewPlant)[];
 const ARRAYS = FIELDS.map(
   (field) => sql`${placeholder(field)}::${sql.raw(plants[field].getSQLType())}[]`,
 );
-/** The columns, each under the name of its field. */
-const ROW = Object.fromEntries(
+/** The columns, each under the name of its field: what a statement returns of a row. */
+export const ROW = Object.fromEntries(
   FIELDS.map((field) => [field, sql<string | null>`${plants[field]}`.as(field)]),
 ) as Record<keyof NewPlant, SQL.Aliased<string | null>>;
 
@@ -156,6 +150,11 @@ export async function addPlants(
   return entries.map(outcomeOf);
 }
 
+/** How many locks a batch may meet the first time: a second of waiting. */
+const MAX_SEARCH_LOCKS = 200;
+/** How many locks the plants that are retried may meet: a quarter of a second of waiting. */
+const MAX_RETRY_LOCKS = 50;
+
 /** How a batch is added. */
 interface Adding {
   readonly connection: Connection;
@@ -178,7 +177,11 @@ async function addAll(adding: Adding, entries: readonly Entry[]): Promise<void> 
   // fault.
   await adding.statements.lockTable(adding.connection, rest);
 
-  await insertBesideLocks(adding, rest, MAX_SEARCH_LOCKS);
+  await insertBesideLocks(rest, {
+    ...adding,
+    insert: (part) => insert(adding, part),
+    maxLocks: MAX_SEARCH_LOCKS,
+  });
   await compare(adding, entries);
 }
 
@@ -186,7 +189,11 @@ async function addAll(adding: Adding, entries: readonly Entry[]): Promise<void> 
 async function retry(adding: Adding, entries: readonly Entry[]): Promise<void> {
   if (entries.length === 0) return;
 
-  await insertBesideLocks(adding, toInsert(entries), MAX_RETRY_LOCKS);
+  await insertBesideLocks(toInsert(entries), {
+    ...adding,
+    insert: (part) => insert(adding, part),
+    maxLocks: MAX_RETRY_LOCKS,
+  });
   await compare(adding, entries);
 }
 
@@ -273,134 +280,6 @@ export type PlantRow = Readonly<Record<keyof NewPlant, string | null>>;
 export function plantFrom(row: PlantRow): NewPlant {
   return plantOf(BigInt(row.id as string), (field) => row[field]);
 }
-
-/**
- * How long to wait for a lock while the locked plants of a batch are found, in milliseconds: the
- * others wait as long. The whole batch has waited before, so what still holds a lock seldom ends
- * soon.
- */
-const PART_LOCK_TIMEOUT_MS = 5;
-/** How many parts a batch is split into. */
-const PARTS = 16;
-/** How many locks a batch may meet the first time: a second of waiting. */
-const MAX_SEARCH_LOCKS = 200;
-/** How many locks the plants that are retried may meet: a quarter of a second of waiting. */
-const MAX_RETRY_LOCKS = 50;
-/**
- * How long before the deadline to stop, in milliseconds, to leave time for reporting the stored
- * plants.
- */
-const DEADLINE_MARGIN_MS = 100;
-
-/**
- * Inserts plants in one statement. If that meets a lock, it inserts them in parts, which are split
- * likewise, down to the locked plants. It remembers the ids of those. Each statement that a lock
- * stops is an error in PostgreSQL's log.
- */
-async function insertBesideLocks(
-  adding: Adding,
-  entries: readonly Entry[],
-  maxLocks: number,
-): Promise<void> {
-  const { connection, held, deadline } = adding;
-  const parts = [entries];
-  let locks = 0;
-
-  await setLockTimeout(connection, PART_LOCK_TIMEOUT_MS);
-  try {
-    while (locks < maxLocks && performance.now() < deadline - DEADLINE_MARGIN_MS) {
-      const part = parts.pop();
-      if (part === undefined) break;
-      if (await insert(adding, part)) continue;
-
-      locks++;
-      if (part.length > 1) {
-        parts.push(...split(part));
-        continue;
-      }
-      for (const { id } of part) held.met(id);
-    }
-  } finally {
-    await setLockTimeout(connection, LOCK_TIMEOUT_MS);
-  }
-}
-
-function split(entries: readonly Entry[]): readonly (readonly Entry[])[] {
-  const partSize = Math.ceil(entries.length / PARTS);
-  const count = Math.ceil(entries.length / partSize);
-  return Array.from({ length: count }, (_, part) =>
-    entries.slice(part * partSize, (part + 1) * partSize),
-  );
-}
-
-/** For the session: a connection never changes its session. */
-async function setLockTimeout(connection: Connection, timeoutMs: number): Promise<void> {
-  await connection.query("SELECT set_config('lock_timeout', $1::text, false)", [String(timeoutMs)]);
-}
-
-/** How long the texts of a row are, in bytes. */
-const textBytes = sql.join(
-  PLANT_FIELDS.map((field) => sql`coalesce(octet_length(${plants[field]}), 0)`),
-  sql` + `,
-);
-
-/** The next rows, each with how long the texts of those before it are. */
-const page = db
-  .select({
-    ...ROW,
-    before: sql<number>`sum(${textBytes}) OVER (ORDER BY ${plants.id}) - (${textBytes})`.as(
-      "#before",
-    ),
-  })
-  .from(plants)
-  .where(gte(plants.id, placeholder("from")))
-  .orderBy(plants.id)
-  .limit(PAGE_PLANTS)
-  .as("page");
-
-/** A page ends after the plant that makes it long enough. */
-const SELECT_PAGE = db
-  .select()
-  .from(page)
-  .where(lt(page.before, PAGE_TEXT))
-  .orderBy(page.id)
-  .toSQL();
-
-/**
- * Reads a page of plants, ordered by id, from this id on, and returns once the synchronous standby
- * has it: PostgreSQL shows rows that no standby has if a waiting commit was interrupted by a crash or
- * the end of its server process. Even an empty page waits: a server whose standby was promoted no
- * longer commits, and lacks what the new primary has.
- *
- * It is one piece of work on one connection. Read on one server and committed on another, a page
- * could have plants that a failover has taken back.
- *
- * @param table The table that has them, quoted. @default plants
- */
-export function durablePage(from: bigint, table?: string): Work<readonly NewPlant[]> {
-  // PostgreSQL plans the query as if it named the table.
-  const statement =
-    table === undefined
-      ? SELECT_PAGE.sql
-      : `WITH plants AS (SELECT * FROM ${table}) ${SELECT_PAGE.sql}`;
-
-  // The limits of a page are numbers; the other parameter is the placeholder.
-  const parameters = SELECT_PAGE.params.map((value) =>
-    String(typeof value === "number" ? value : from),
-  );
-
-  return async ({ query }) => {
-    const rows = await query<PlantRow>(statement, parameters);
-    await query(COMMIT_NOTHING);
-    return rows.map(plantFrom);
-  };
-}
-
-/**
- * A commit that changes no row and needs no privilege. It waits for the synchronous standby, and
- * commits wait in the order of the WAL: so the standby also has what was read before.
- */
-const COMMIT_NOTHING = "SELECT pg_logical_emit_message(true, 'plant-store', '')";
 
 /**
  * Runs the statements of a batch without a plant, and commits a row to a separate table: with the

@@ -1,0 +1,75 @@
+import { gte, lt, sql } from "drizzle-orm";
+import { drizzle } from "drizzle-orm/bun-sql";
+
+import { type NewPlant, PLANT_FIELDS } from "../../plant/plant.ts";
+import { PAGE_PLANTS, PAGE_TEXT } from "../database.ts";
+import type { Work } from "./pool.ts";
+import { plantFrom, type PlantRow, ROW } from "./postgres_plants.ts";
+import { plants } from "./schema.ts";
+
+/**
+ * Reads a page of plants, ordered by id, from this id on, and returns once the synchronous standby
+ * has it: PostgreSQL shows rows that no standby has if a waiting commit was interrupted by a crash or
+ * the end of its server process. Even an empty page waits: a server whose standby was promoted no
+ * longer commits, and lacks what the new primary has.
+ *
+ * It is one piece of work on one connection. Read on one server and committed on another, a page
+ * could have plants that a failover has taken back.
+ *
+ * @param table The table that has them, quoted. @default plants
+ */
+export function durablePage(from: bigint, table?: string): Work<readonly NewPlant[]> {
+  // PostgreSQL plans the query as if it named the table.
+  const statement =
+    table === undefined
+      ? SELECT_PAGE.sql
+      : `WITH plants AS (SELECT * FROM ${table}) ${SELECT_PAGE.sql}`;
+
+  // The limits of a page are numbers; the other parameter is the placeholder.
+  const parameters = SELECT_PAGE.params.map((value) =>
+    String(typeof value === "number" ? value : from),
+  );
+
+  return async ({ query }) => {
+    const rows = await query<PlantRow>(statement, parameters);
+    await query(COMMIT_NOTHING);
+    return rows.map(plantFrom);
+  };
+}
+
+/**
+ * A commit that changes no row and needs no privilege. It waits for the synchronous standby, and
+ * commits wait in the order of the WAL: so the standby also has what was read before.
+ */
+const COMMIT_NOTHING = "SELECT pg_logical_emit_message(true, 'plant-store', '')";
+
+/** Drizzle writes the statement once; a connection runs it. */
+const db = drizzle.mock();
+
+/** How long the texts of a row are, in bytes. */
+const textBytes = sql.join(
+  PLANT_FIELDS.map((field) => sql`coalesce(octet_length(${plants[field]}), 0)`),
+  sql` + `,
+);
+
+/** The next rows, each with how long the texts of those before it are. */
+const page = db
+  .select({
+    ...ROW,
+    before: sql<number>`sum(${textBytes}) OVER (ORDER BY ${plants.id}) - (${textBytes})`.as(
+      "#before",
+    ),
+  })
+  .from(plants)
+  .where(gte(plants.id, sql.placeholder("from")))
+  .orderBy(plants.id)
+  .limit(PAGE_PLANTS)
+  .as("page");
+
+/** A page ends after the plant that makes it long enough. */
+const SELECT_PAGE = db
+  .select()
+  .from(page)
+  .where(lt(page.before, PAGE_TEXT))
+  .orderBy(page.id)
+  .toSQL();
