@@ -10,7 +10,7 @@ import { missingStandby } from "./missing_standby.ts";
 import { durablePage } from "./pages.ts";
 import { Pool, poolMetrics, type PoolOptions } from "./pool.ts";
 import { addPlants, probe } from "./postgres_plants.ts";
-import { tablesVerifier } from "./tables.ts";
+import { tablesVerifier } from "./tables_verifier.ts";
 import { postgresTokens } from "./tokens.ts";
 import type { PostgresUrl } from "./url.ts";
 
