@@ -1,8 +1,7 @@
 import { expect, test } from "bun:test";
 
-import { databaseContract } from "../../src/database/contract/database_contract.ts";
 import { memoryDatabase } from "../../src/database/memory.ts";
-import { testDatabaseContract } from "../support/database_contract.ts";
+import { databaseContract, testDatabaseContract } from "../support/database_contract.ts";
 
 testDatabaseContract("memoryDatabase()", async () => memoryDatabase());
 

@@ -227,7 +227,7 @@ const STANDBY_TEST = "test/database/postgres/standby.test.ts";
 /** The files of the guide, in its order. */
 const OPERATION_STEPS: Readonly<Record<string, Named>> = {
   "src/database/database.ts": { error: "'get'" },
-  "src/database/contract/database_contract.ts": {
+  "test/support/database_contract.ts": {
     test: {
       file: "test/database/memory.test.ts",
       name: "the contract of Database checks each of its methods",

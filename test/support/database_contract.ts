@@ -1,11 +1,21 @@
 import { describe, expect, test } from "bun:test";
+import assert from "node:assert/strict";
 
 import type { ServingDatabase, ServingOptions } from "../../src/database/adapter.ts";
 import {
-  databaseContract,
-  type OpenDatabase,
-} from "../../src/database/contract/database_contract.ts";
+  add,
+  type Cases,
+  type ContractCase,
+  contractCases,
+} from "../../src/database/contract/contract_case.ts";
+import {
+  plantStoreContract,
+  type ReopenPlantStore,
+} from "../../src/database/contract/plant_store_contract.ts";
+import { tokenStoreContract } from "../../src/database/contract/token_store_contract.ts";
+import type { Database } from "../../src/database/database.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
+import { INT64_MAX, INT64_MIN, type NewPlant, plantOf } from "../../src/plant/plant.ts";
 
 /**
  * Holds an adapter to the comments of the ports: `databaseContract` says what `open` and `reopen`
@@ -48,4 +58,106 @@ export function testServingContract(
     await database.plants.drain(1_000);
     await expect(database.plants.add(fern)).rejects.toMatchObject({ code: "shutting_down" });
   });
+}
+
+/** Opens a new, empty database. */
+export type OpenDatabase = () => Promise<Database>;
+
+/**
+ * The contract of a {@linkcode Database} as tests, including its plants and its tokens.
+ *
+ * @param open Opens a new, empty database. Each test disposes of its own.
+ * @param reopen Opens the database of the last `open` again, while it is open, as another process
+ *   would.
+ */
+export function databaseContract(open: OpenDatabase, reopen?: OpenDatabase): ContractCase[] {
+  return [
+    ...plantStoreContract(open, reopen && (async () => withRead(await reopen()))),
+    ...contractCases("Database", open, CASES),
+    ...tokenStoreContract(open, reopen),
+  ];
+}
+
+function withRead(database: Database): Awaited<ReturnType<ReopenPlantStore>> {
+  return {
+    plants: database.plants,
+    read: async (id) => (await allOf(database)).find((plant) => plant.id === id),
+    [Symbol.asyncDispose]: () => database[Symbol.asyncDispose](),
+  };
+}
+
+const CASES: Cases<Database> = {
+  async "pages() of nothing is no page"(database) {
+    assert.deepEqual(await allOf(database), []);
+  },
+
+  async "pages() is empty after plants.probe()"(database) {
+    await database.plants.probe();
+    assert.deepEqual(await allOf(database), []);
+  },
+
+  async "pages() gives every plant as it was added, ordered by id"(database) {
+    const plants: NewPlant[] = [
+      { id: INT64_MIN, name: "" },
+      { id: -1n, name: "Fern", tag: "" },
+      { id: 0n, name: "\u{10FFFF}\u0001", tag: "indoor" },
+      { id: 2n ** 53n + 1n, name: "odd" },
+      { id: INT64_MAX, name: "last" },
+    ];
+    await add(database, plants.toReversed());
+    assert.deepEqual(await allOf(database), plants);
+  },
+
+  async "pages() gives every field, each with its own text"(database) {
+    const plants = [plantOf(1n, (field) => `the ${field}`)];
+    await add(database, plants);
+    assert.deepEqual(await allOf(database), plants);
+  },
+
+  async "pages() reads more plants than a page holds, each once"(database) {
+    const plants = Array.from({ length: 10_001 }, (_, index) => ({
+      id: BigInt(index * 3),
+      name: `plant ${index}`,
+    }));
+    await add(database, plants);
+    assert.deepEqual(await allOf(database), plants);
+  },
+
+  async "pages() has what was stored when it began, while others are added"(database) {
+    const plants = Array.from({ length: 5_000 }, (_, index) => ({
+      id: BigInt(index * 2),
+      name: "early",
+    }));
+    await add(database, plants);
+    const seen: NewPlant[] = [];
+    let late = 9_999n;
+
+    for await (const page of database.pages()) {
+      seen.push(...page);
+      // One id after those that were read, and one before: a later page may have the first.
+      const others = [late, -late].map((id) => ({ id, name: "late" }));
+      await add(database, others);
+      late -= 2n;
+    }
+
+    const early = seen.filter(({ name }) => name === "early");
+    assert.deepEqual(plain(early), plants);
+  },
+
+  async "tokens.revision() does not change with plants"(database) {
+    const revision = await database.tokens.revision();
+    await add(database, [{ id: 1n, name: "Fern" }]);
+    assert.equal(await database.tokens.revision(), revision);
+  },
+};
+
+async function allOf(database: Pick<Database, "pages">): Promise<NewPlant[]> {
+  const pages = await Array.fromAsync(database.pages());
+  for (const page of pages) assert.notEqual(page.length, 0, "pages() gave an empty page");
+  return plain(pages.flat());
+}
+
+/** Rows of a driver may have another prototype. */
+function plain(plants: readonly NewPlant[]): NewPlant[] {
+  return plants.map((plant) => ({ ...plant }));
 }

@@ -1,7 +1,6 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 
 import { eventLoopTurn, pause } from "../../../src/async/timers.ts";
-import { databaseContract } from "../../../src/database/contract/database_contract.ts";
 import {
   type ContractCase,
   plantStoreContract,
@@ -10,6 +9,7 @@ import {
 import type { AddOutcome, PlantStore } from "../../../src/database/database.ts";
 import { memoryDatabase } from "../../../src/database/memory.ts";
 import { type NewPlant, type Plant, plantOf, samePlant, sizeOf } from "../../../src/plant/plant.ts";
+import { databaseContract } from "../../support/database_contract.ts";
 import { fern } from "../../support/plants.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
