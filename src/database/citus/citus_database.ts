@@ -44,7 +44,7 @@ const MAP_TIMEOUT_MS = 10_000;
 const COORDINATOR_TIMEOUT_MS = 10 * 60 * 1_000;
 
 /** What is told of a cluster. */
-type Log = Pick<ServingOptions, "onWarning" | "onInfo">;
+type Log = Required<Pick<ServingOptions, "onWarning" | "onInfo">>;
 
 /**
  * Opens a database on Citus by its coordinator, for a command. Tokens are on the coordinator. Each
@@ -56,7 +56,12 @@ export async function openCitus(
   reached: Reached,
   { access = "create" }: { readonly access?: Access } = {},
 ): Promise<Database> {
-  const cluster = await openCluster(reached, { access, isServing: false });
+  const cluster = await openCluster(reached, {
+    access,
+    isServing: false,
+    onWarning() {},
+    onInfo() {},
+  });
 
   return {
     plants: {
@@ -87,12 +92,12 @@ export async function serveCitus(
   reached: Reached,
   options: CitusServingOptions,
 ): Promise<ServingDatabase> {
-  const { gather, onInfo } = options;
+  const { gather, onWarning = () => {}, onInfo = () => {} } = options;
   const { coordinatorTimeoutMs = COORDINATOR_TIMEOUT_MS } = options;
 
   await using stack = new AsyncDisposableStack();
   const cluster = stack.use(
-    await openCluster(reached, { ...options, access: "create", isServing: true }),
+    await openCluster(reached, { access: "create", isServing: true, onWarning, onInfo }),
   );
   const { coordinator, map, nodeFor, nodes, add } = cluster;
 
@@ -107,7 +112,7 @@ export async function serveCitus(
     if (refusal !== undefined) throw refusal;
     if (failures.length === verdicts.length) throw failures[0];
   });
-  onInfo?.("Citus, experimental", { nodes: nodes().length, shards: map.current().shards.length });
+  onInfo("Citus, experimental", { nodes: nodes().length, shards: map.current().shards.length });
 
   const opened = stack.move();
   return {
@@ -170,8 +175,8 @@ async function openCluster(reached: Reached, { access, isServing, ...log }: Clus
     map: map.current,
     onUnreachable: map.refresh,
     onVerdict(node: NodeId, failure: unknown) {
-      if (failure === undefined) log.onInfo?.(`Node ${node} of Citus can store plants again`, {});
-      else log.onWarning?.(`Node ${node} of Citus cannot store plants`, failure);
+      if (failure === undefined) log.onInfo(`Node ${node} of Citus can store plants again`, {});
+      else log.onWarning(`Node ${node} of Citus cannot store plants`, failure);
     },
   };
   const nodeFor = (id: NodeId) =>
@@ -218,13 +223,13 @@ async function openMap({ servers }: Reached, { onWarning, onInfo }: Log) {
     try {
       await readNow();
       if (awaySince !== undefined)
-        onInfo?.("Coordinator is back: revoked tokens are refused again", { away: awaySince });
+        onInfo("Coordinator is back: revoked tokens are refused again", { away: awaySince });
       awaySince = undefined;
     } catch (error) {
       if (awaySince !== undefined) return;
       awaySince = began;
       const since = began.toISOString();
-      onWarning?.(
+      onWarning(
         `Coordinator does not respond: plants are stored, but tokens that are revoked after ${since} are accepted`,
         error,
       );
