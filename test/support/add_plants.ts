@@ -1,10 +1,13 @@
 import type { AddOutcome } from "../../src/database/database.ts";
 import type { Client } from "../../src/database/sqlite/bun_driver.ts";
-import { addingPlants } from "../../src/database/sqlite/sqlite_database.ts";
+import { plantStatements } from "../../src/database/sqlite/sqlite_database.ts";
+import { addPlant } from "../../src/database/sqlite/store.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 
 /** Adds batches by a connection alone, without a store around it. */
 export function addPlants(client: Client): (batch: readonly NewPlant[]) => readonly AddOutcome[] {
-  const addPlant = addingPlants(client);
-  return client.transaction((batch: readonly NewPlant[]) => batch.map(addPlant)).immediate;
+  const statements = plantStatements(client);
+  return client.transaction((batch: readonly NewPlant[]) =>
+    batch.map((plant) => addPlant(statements, plant)),
+  ).immediate;
 }

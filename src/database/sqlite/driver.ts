@@ -1,3 +1,5 @@
+import type { NewPlant } from "../../plant/plant.ts";
+
 /**
  * The port of SQLite's drivers, bun:sqlite and node:sqlite: one connection to one file. Disposing
  * of it closes it, with all of its statements. Every call blocks the thread until SQLite responds.
@@ -29,6 +31,14 @@ export interface Query {
   all(): readonly unknown[];
   /** Its rows as lists of their columns. */
   values(): readonly (readonly unknown[])[];
+}
+
+/** A driver's statements for plants, within a transaction. */
+export interface PlantStatements {
+  /** Inserts a plant. Returns false, and changes nothing, if its id is taken. */
+  insert(plant: NewPlant): boolean;
+  /** Reads the plant under an id. */
+  find(id: bigint): NewPlant | undefined;
 }
 
 /** Opens a file with one of the drivers; neither creates one that is not there. */

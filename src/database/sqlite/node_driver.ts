@@ -1,8 +1,7 @@
 import type * as NodeSqlite from "node:sqlite";
 
-import { type NewPlant, PLANT_FIELDS, plantOf, samePlant } from "../../plant/plant.ts";
-import type { AddOutcome } from "../database.ts";
-import type { Connection, Query } from "./driver.ts";
+import { PLANT_FIELDS, plantOf } from "../../plant/plant.ts";
+import type { Connection, PlantStatements, Query } from "./driver.ts";
 
 // By `import`, an older Node would end before it says which versions will do.
 const sqlite = process.getBuiltinModule("node:sqlite") as typeof NodeSqlite | undefined;
@@ -79,20 +78,20 @@ export function openNode(
 
 const COLUMNS = ["id", ...PLANT_FIELDS] as const;
 
-/** Prepares adding a plant, within a transaction. */
-export function addingPlants(connection: NodeConnection): (plant: NewPlant) => AddOutcome {
+/** Prepares the statements for plants. */
+export function plantStatements(connection: NodeConnection): PlantStatements {
   const placeholders = COLUMNS.map(() => "?");
   const insert = connection.prepare(
     `INSERT INTO plants (${COLUMNS}) VALUES (${placeholders}) ON CONFLICT DO NOTHING`,
   );
   const select = connection.prepare("SELECT * FROM plants WHERE id = ?");
 
-  return (plant) => {
-    const { changes } = insert.run(...COLUMNS.map((column) => plant[column] ?? null));
-    if (Number(changes) === 1) return "added";
-
-    const row = select.get(plant.id) as Record<string, string | null> | undefined;
-    const stored = plantOf(plant.id, (field) => row?.[field]);
-    return samePlant(stored, plant) ? "present" : "conflict";
+  return {
+    insert: (plant) =>
+      Number(insert.run(...COLUMNS.map((column) => plant[column] ?? null)).changes) === 1,
+    find(id) {
+      const row = select.get(id) as Record<string, string | null> | undefined;
+      return row && plantOf(id, (field) => row[field]);
+    },
   };
 }

@@ -1,9 +1,10 @@
 import { eq, getTableColumns, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sqlite";
 
-import { type NewPlant, plantOf, samePlant } from "../../plant/plant.ts";
-import { type AddOutcome, type Database, keysetPages } from "../database.ts";
+import { type NewPlant, plantOf } from "../../plant/plant.ts";
+import { type Database, keysetPages } from "../database.ts";
 import type { Client } from "./bun_driver.ts";
+import type { PlantStatements } from "./driver.ts";
 import { BUSY_TIMEOUT_MS } from "./opening.ts";
 import { readPage } from "./pages.ts";
 import { plants } from "./schema.ts";
@@ -25,13 +26,13 @@ export interface SqliteDatabase extends Database {
  */
 export function sqliteDatabase(
   client: Client,
-  options: Partial<Omit<StoreOptions, "addPlant">> = {},
+  options: Partial<Omit<StoreOptions, "statements">> = {},
 ): SqliteDatabase {
   const store = openStore(client, {
     lockTimeoutMs: BUSY_TIMEOUT_MS,
     walBytes: new Float64Array(1),
     ...options,
-    addPlant: addingPlants(client),
+    statements: plantStatements(client),
   });
   const pageFrom = readPage(client);
 
@@ -47,8 +48,8 @@ export function sqliteDatabase(
 
 const { placeholder } = sql;
 
-/** Prepares adding a plant with Drizzle's statements, within a transaction. */
-export function addingPlants(client: Client): (plant: NewPlant) => AddOutcome {
+/** Prepares Drizzle's statements for plants. */
+export function plantStatements(client: Client): PlantStatements {
   const db = drizzle({ client });
   const insert = db.insert(plants).values(ROW).onConflictDoNothing();
   // Drizzle writes the statement, and bun:sqlite runs it: filling Drizzle's placeholders costs more
@@ -60,18 +61,13 @@ export function addingPlants(client: Client): (plant: NewPlant) => AddOutcome {
     .where(eq(plants.id, placeholder("id")))
     .prepare();
 
-  return (plant) => {
-    const { changes } = insertOne.run(...COLUMNS.map((column) => plant[column] ?? null));
-    if (changes === 1) return "added";
-
-    const row = select.get({ id: plant.id });
-    if (row === undefined) return "conflict";
-    return samePlant(
-      plantOf(row.id, (field) => row[field]),
-      plant,
-    )
-      ? "present"
-      : "conflict";
+  return {
+    insert: (plant) =>
+      insertOne.run(...COLUMNS.map((column) => plant[column] ?? null)).changes === 1,
+    find(id) {
+      const row = select.get({ id });
+      return row && plantOf(row.id, (field) => row[field]);
+    },
   };
 }
 

@@ -2,7 +2,7 @@ import { resolve } from "node:path";
 
 import { reasonOf } from "../../errors.ts";
 import { DatabaseError, type PlantStore } from "../database.ts";
-import { addingPlants, openNode } from "./node_driver.ts";
+import { openNode, plantStatements } from "./node_driver.ts";
 import { BUSY_TIMEOUT_MS, openDatabase } from "./opening.ts";
 import { sqlitePath } from "./path.ts";
 import { openStore, retryWhileLocked } from "./store.ts";
@@ -73,7 +73,7 @@ export async function sqliteStore(path: string): Promise<SqliteStore> {
     const connection = await retryWhileLocked(open, BUSY_TIMEOUT_MS);
 
     const { add, probe, failed, close } = openStore(connection, {
-      addPlant: addingPlants(connection),
+      statements: plantStatements(connection),
       lockTimeoutMs: PROBE_TIMEOUT_MS,
       sharesProcess: true,
       walBytes: new Float64Array(1),

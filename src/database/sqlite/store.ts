@@ -1,8 +1,8 @@
 import { backoffMs, pause, withDeadline } from "../../async/timers.ts";
-import type { NewPlant } from "../../plant/plant.ts";
+import { type NewPlant, samePlant } from "../../plant/plant.ts";
 import type { AddOutcome, PlantStore } from "../database.ts";
 import { checkpointer, type CheckpointThread } from "./checkpoint.ts";
-import type { Connection } from "./driver.ts";
+import type { Connection, PlantStatements } from "./driver.ts";
 import { toDatabaseError } from "./errors.ts";
 import {
   CorruptError,
@@ -49,8 +49,8 @@ export interface Store extends PlantStore, AsyncDisposable {
 
 /** Options of {@linkcode openStore}. */
 export interface StoreOptions {
-  /** Adds a plant, within a transaction. */
-  readonly addPlant: (plant: NewPlant) => AddOutcome;
+  /** The driver's. */
+  readonly statements: PlantStatements;
   /** How long calls other than `add` wait for the lock of another process, in milliseconds. */
   readonly lockTimeoutMs: number;
   /** Makes checkpoints on another thread. @default this thread makes them */
@@ -79,7 +79,7 @@ export interface StoreOptions {
 export function openStore(
   connection: Connection,
   {
-    addPlant,
+    statements,
     lockTimeoutMs,
     background,
     sharesProcess = false,
@@ -211,7 +211,9 @@ export function openStore(
   });
   void background?.failed.then(fail);
 
-  const addAll = connection.transaction((plants: readonly NewPlant[]) => plants.map(addPlant));
+  const addAll = connection.transaction((plants: readonly NewPlant[]) =>
+    plants.map((plant) => addPlant(statements, plant)),
+  );
 
   function close(): void {
     if (end !== undefined) return;
@@ -254,6 +256,13 @@ export function openStore(
       close();
     },
   };
+}
+
+/** Adds a plant, within a transaction: the first one under an id counts. */
+export function addPlant({ insert, find }: PlantStatements, plant: NewPlant): AddOutcome {
+  if (insert(plant)) return "added";
+  const stored = find(plant.id);
+  return stored !== undefined && samePlant(stored, plant) ? "present" : "conflict";
 }
 
 /** How long a failed store waits for its other thread, which may hang, in milliseconds. */
