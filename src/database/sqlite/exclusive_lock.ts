@@ -2,9 +2,8 @@ import { dlopen, FFIType } from "bun:ffi";
 import { closeSync, existsSync, openSync, readFileSync, statSync } from "node:fs";
 
 import { DatabaseError } from "../database.ts";
+import { LOCK_BYTES } from "./shared_lock.ts";
 
-/** The bytes of a file that SQLite locks: https://www.sqlite.org/fileformat2.html#the_lock_byte_page */
-const LOCK_BYTES = { from: 0x4000_0000, count: 512 };
 /** From `unistd.h`, on Linux and macOS. */
 const SEEK_SET = 0;
 const F_TLOCK = 2;
@@ -25,7 +24,7 @@ export function exclusiveLock(file: string, path: string): Disposable {
   // Closing a descriptor releases all locks of the process on the file.
   lock.defer(() => closeSync(descriptor));
 
-  lseek(descriptor, LOCK_BYTES.from, SEEK_SET);
+  lseek(descriptor, LOCK_BYTES.first, SEEK_SET);
   if (lockf(descriptor, F_TLOCK, LOCK_BYTES.count) === 0) return lock;
 
   const holders = holdersOf(file);

@@ -79,10 +79,7 @@ export function openDatabase<Driver extends Connection>(
   }
 }
 
-/**
- * Closes a connection, and leaves the file and its WAL as they are: a second connection, which only
- * reads, keeps SQLite from the checkpoint of the last one to close.
- */
+/** Closes a connection, and leaves the file and its WAL as they are. */
 function closeAsItWas(connection: Connection, file = ""): void {
   let reader: Connection | undefined;
 
@@ -91,8 +88,7 @@ function closeAsItWas(connection: Connection, file = ""): void {
     // would look like one whose WAL was lost.
     if (walBytes(file) > 0 || isOnePage(file)) {
       reader = connection.openReader();
-      // The first read takes the shared lock. A page that is corrupt changes nothing.
-      reader.query("PRAGMA application_id").all();
+      guardWal(reader);
     }
   } catch {
     // Without a file, or a descriptor for it, SQLite closes as it always does.
@@ -100,6 +96,21 @@ function closeAsItWas(connection: Connection, file = ""): void {
 
   connection[Symbol.dispose]();
   reader?.[Symbol.dispose]();
+}
+
+/**
+ * Lets a connection that only reads keep SQLite from the checkpoint that it makes when the last
+ * connection closes: after a failed fsync the WAL in the page cache is not on the disk, and nothing
+ * may write to a corrupt file. No setting of the drivers prevents that. The checkpoint needs an
+ * exclusive lock, which SQLite does not give while another connection of the process is open. This
+ * one makes none itself.
+ *
+ * @param reader From `openReader`. Close it last.
+ */
+export function guardWal(reader: Connection): void {
+  // The first read takes the shared lock, which a connection to a WAL keeps, even if the page is
+  // corrupt.
+  reader.query("PRAGMA application_id").all();
 }
 
 /** The database file, and its identity before SQLite has opened it. */

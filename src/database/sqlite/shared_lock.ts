@@ -31,7 +31,7 @@ export interface SharedLock extends Disposable {
  */
 export function watchLock(path: string): SharedLock {
   const identity = identityOf(path) ?? "";
-  const lock = new RegExp(`:${identity.split(":")[1]} ${SHARED_FIRST} `);
+  const lock = new RegExp(`:${identity.split(":")[1]} ${LOCK_BYTES.shared} `);
   const bytes = new Uint8Array(4_096);
   const decoder = new TextDecoder("latin1");
   let description: number | undefined;
@@ -98,5 +98,8 @@ function describe(name: string): number | undefined {
 const UNLOCKED =
   "something else in this program opened and closed the database file, which dropped SQLite's lock on it: another process may have removed the WAL";
 
-/** The first byte of SQLite's shared lock: https://www.sqlite.org/fileformat2.html#the_lock_byte_page */
-const SHARED_FIRST = 0x4000_0002;
+/**
+ * The bytes of a file that SQLite locks, the shared lock behind two of another kind:
+ * https://www.sqlite.org/fileformat2.html#the_lock_byte_page
+ */
+export const LOCK_BYTES = { first: 0x4000_0000, shared: 0x4000_0002, count: 512 };

@@ -14,6 +14,7 @@ import {
 } from "./failure.ts";
 import { watchFiles } from "./file_identity.ts";
 import { corruptionMarker, markUnsynced } from "./markers.ts";
+import { guardWal } from "./opening.ts";
 import { databaseFile } from "./path.ts";
 import { watchLock } from "./shared_lock.ts";
 
@@ -277,14 +278,9 @@ function prepare(connection: Connection) {
     const marker = corruptionMarker(connection.filename);
     const lookAtFiles = watchFiles(connection.filename);
 
-    // Keeps SQLite from the checkpoint that it makes when the last connection closes: after a failed
-    // fsync the WAL in the page cache is not on the disk, and nothing may write to a corrupt file. No
-    // setting of the drivers prevents that. The checkpoint needs an exclusive lock, which SQLite does
-    // not give while another connection of the process is open. This one only reads, and makes none
-    // itself. It opens now: after a failure there may be no file, or no descriptor for it.
+    // Now: after a failure there may be no file, or no descriptor for it.
     walGuard = connection.openReader();
-    // The first read takes the shared lock, which a connection to a WAL keeps.
-    walGuard.query("PRAGMA application_id").all();
+    guardWal(walGuard);
 
     return { file, marker, lookAtFiles, walGuard };
   } catch (error) {
