@@ -66,10 +66,8 @@ export function openDatabase<Driver extends Connection>(
     if (access !== "read")
       requireUnmarked(path, "restore a backup, or check it: plant-store check");
 
-    // bun:sqlite ignores white space around a path.
-    const opened = path.trim();
-    const before = identityOf(opened);
-    connection = openFile(opened, { readonly: access === "read" });
+    const before = identityOf(path);
+    connection = openFile(path, { readonly: access === "read" });
     setUp(connection, { ...options, file, before });
     return connection;
   } catch (error) {

@@ -25,18 +25,17 @@ export function sqlitePath(text: string): string | undefined {
  * Resolves the symbolic links in the path of a database, which need not exist yet. SQLite follows
  * links, and names the files beside the database after the target.
  *
+ * @param path Without white space around it, as from {@linkcode sqlitePath}.
  * @throws {DatabaseError} If the path is a directory, or a link to a file that does not exist, or
  *   in no directory, or not UTF-8, or too long for SQLite.
  * @throws {Error} The system's, if the path cannot be resolved.
  */
 export function databaseFile(path: string): string {
-  // bun:sqlite ignores white space around a path.
-  const file = path.trim();
   // SQLite would ignore the slash.
-  if (/\/\.?$/.test(file)) throw new DatabaseError("it is not a file");
+  if (/\/\.?$/.test(path)) throw new DatabaseError("it is not a file");
 
   try {
-    return requireUsablePath(realpathSync.native(file));
+    return requireUsablePath(realpathSync.native(path));
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code === "ENOTDIR") throw new DatabaseError("it is not a file");
@@ -44,14 +43,14 @@ export function databaseFile(path: string): string {
     if (code !== "ENOENT") throw error;
   }
 
-  const link = lstatSync(file, { throwIfNoEntry: false });
+  const link = lstatSync(path, { throwIfNoEntry: false });
   if (link?.isSymbolicLink())
     throw new DatabaseError("it is a symbolic link to a file that is not there");
   // Another process has just created it.
   if (link !== undefined) return databaseFile(path);
 
-  if (!existsSync(dirname(file))) throw new DatabaseError("there is no such directory");
-  return requireUsablePath(join(realpathSync.native(dirname(file)), basename(file)));
+  if (!existsSync(dirname(path))) throw new DatabaseError("there is no such directory");
+  return requireUsablePath(join(realpathSync.native(dirname(path)), basename(path)));
 }
 
 /** The longest path that SQLite opens, in bytes: of its 512, it keeps eight for "-journal". */

@@ -93,13 +93,12 @@ const PROBE_TIMEOUT_MS = 1_000;
 function requirePath(path: unknown): string {
   if (typeof path !== "string")
     throw new TypeError(`sqliteStore() expects a path as a string, not ${String(path)}`);
-  if (/^(?:file:)?:memory:$/.test(path.trim()))
-    throw new TypeError(
-      `sqliteStore() keeps plants in a file, not in "${path}": use memoryStore()`,
-    );
 
   const file = sqlitePath(path);
-  if (file === undefined)
-    throw new TypeError(`sqliteStore() expects a path or file:PATH, not "${path}"`);
-  return resolve(file);
+  if (file !== undefined) return resolve(file);
+  throw new TypeError(
+    path.includes(":memory:")
+      ? `sqliteStore() keeps plants in a file, not in "${path}": use memoryStore()`
+      : `sqliteStore() expects a path or file:PATH, not "${path}"`,
+  );
 }
