@@ -7,6 +7,7 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  realpathSync,
   rmSync,
   statSync,
   writeFileSync,
@@ -19,6 +20,7 @@ import { addPlants } from "../support/add_plants.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";
 import { executable } from "../support/executable.ts";
+import { lateSyncs, TRACED } from "../support/late_syncs.ts";
 import { missing } from "../support/missing.ts";
 import { fern, ivy, jsonOf } from "../support/plants.ts";
 import {
@@ -372,6 +374,24 @@ test.skipIf(skipsStrace()).each(["restore saved.db", "backup copy.db"])(
 
     expect(readdirSync(here.at("")).toSorted()).toEqual(before);
     expect(await here.exported()).toBe(OLD);
+  },
+);
+
+test.skipIf(skipsStrace()).each(["backup copy.db", "restore saved.db"])(
+  "%s syncs files and directories that were open before they changed",
+  async (command) => {
+    using here = await world();
+    const log = here.at("strace.log");
+    const program = ["strace", "-f", "-y", "-o", log, "-e", TRACED, ...executable()];
+    const ended = await runToEnd({ ...here.options, program, args: command.split(" ") });
+    expect(ended).toMatchObject({ exitCode: 0 });
+
+    const { synced, late } = lateSyncs(log, realpathSync(here.at("")));
+    // SQLite's own are beside them, and what is synced last counts.
+    const own = (names: string[]) =>
+      names.filter((name) => !/-journal$|-wal$|backup-\w+$/.test(name));
+    expect(own(synced).length).toBeGreaterThan(1);
+    expect(own(late)).toEqual([]);
   },
 );
 

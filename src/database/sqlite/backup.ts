@@ -7,7 +7,7 @@ import type { ReadOptions } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import type { BackgroundApi } from "./background_worker.ts";
 import { connect } from "./bun_driver.ts";
-import { complete, draftIn, fsync } from "./draft.ts";
+import { complete, draftIn } from "./draft.ts";
 import { withDatabaseError } from "./errors.ts";
 import { requireUnmarked } from "./markers.ts";
 import { requireNotRoot } from "./trust.ts";
@@ -50,11 +50,11 @@ export async function backupSqlite(
   requireSource(path);
 
   // The backup has the permissions of the database.
-  await complete(draft.path, statSync(path).mode);
+  await complete(draft, statSync(path).mode);
   requireNothingBeside(file);
   // Unlike a rename, this fails if there is a file by now.
   await link(draft.path, file);
-  await fsync(directory);
+  await draft.parent.sync();
   return plants;
 }
 

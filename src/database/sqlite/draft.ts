@@ -1,9 +1,20 @@
-import { constants } from "node:fs";
-import { link, lstat, mkdtemp, open, readdir, rm } from "node:fs/promises";
+import { type FileHandle, link, lstat, mkdtemp, open, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 
 import { DatabaseError } from "../database.ts";
-import { createPrivateFile } from "./trust.ts";
+
+/**
+ * A copy in the making, in a private directory beside its place. Disposing of it removes it.
+ *
+ * It is fsynced by descriptors from before the first write. The kernel tells one that is opened
+ * later of no failed write, if the file has left its cache meanwhile.
+ */
+export interface Draft extends AsyncDisposable {
+  readonly path: string;
+  readonly file: FileHandle;
+  /** The directory of its place. */
+  readonly parent: FileHandle;
+}
 
 const PREFIX = ".plant-store-backup-";
 
@@ -15,21 +26,22 @@ const DRAFT = "plants.db";
  *
  * @throws {DatabaseError} If the file system has no hard links.
  */
-export async function draftIn(parent: string) {
-  await removeAbandoned(parent);
+export async function draftIn(place: string): Promise<Draft> {
+  await removeAbandoned(place);
 
   await using stack = new AsyncDisposableStack();
-  const directory = await mkdtemp(join(parent, PREFIX));
+  const parent = stack.use(await open(place));
+  const directory = await mkdtemp(join(place, PREFIX));
   // One that cannot be removed fails nothing: the next backup or restore removes it.
   stack.defer(() => rm(directory, { recursive: true, force: true }).catch(() => {}));
 
   const path = join(directory, DRAFT);
-  createPrivateFile(path, "");
-  await requireHardLinks(path, parent);
+  const file = stack.use(await open(path, "wx", 0o600));
+  await requireHardLinks(path, place);
 
   // The caller disposes of it from now on.
   const made = stack.move();
-  return { path, [Symbol.asyncDispose]: () => made.disposeAsync() };
+  return { path, file, parent, [Symbol.asyncDispose]: () => made.disposeAsync() };
 }
 
 /** How a file system refuses a hard link that it has not: vfat, FUSE, and SMB. */
@@ -39,24 +51,21 @@ const NO_HARD_LINKS = ["EPERM", "ENOSYS", "EOPNOTSUPP", "ENOTSUP"];
  * Links a draft once, before a copy that may take minutes: the link that puts it in place comes
  * last.
  */
-async function requireHardLinks(draft: string, parent: string): Promise<void> {
+async function requireHardLinks(draft: string, place: string): Promise<void> {
   try {
     await link(draft, `${draft}-link`);
     await rm(`${draft}-link`);
   } catch (cause) {
     if (!NO_HARD_LINKS.includes(String((cause as NodeJS.ErrnoException).code))) throw cause;
     throw new DatabaseError(
-      `Cannot write to "${parent}": its file system has no hard links; use another one`,
-      {
-        cause,
-      },
+      `Cannot write to "${place}": its file system has no hard links; use another one`,
+      { cause },
     );
   }
 }
 
 /** Gives a complete draft its permissions, and fsyncs it. */
-export async function complete(draft: string, mode: number): Promise<void> {
-  await using file = await open(draft, constants.O_RDONLY | constants.O_NOFOLLOW);
+export async function complete({ file }: Draft, mode: number): Promise<void> {
   await file.chmod(mode & 0o777);
   await file.sync();
 }
@@ -68,13 +77,13 @@ const ABANDONED_AFTER_MS = 3_600_000;
  * Removes the directories of killed backups and restores: an operator does not notice them, their
  * names are hidden.
  */
-async function removeAbandoned(parent: string): Promise<void> {
-  for (const entry of await readdir(parent, { withFileTypes: true })) {
+async function removeAbandoned(place: string): Promise<void> {
+  for (const entry of await readdir(place, { withFileTypes: true })) {
     // Not for a link: its target stays untouched.
     if (!entry.isDirectory() || !entry.name.startsWith(PREFIX)) continue;
     // It may be another user's, or its own backup may remove it now: no reason for this backup to
     // fail.
-    await removeIfAbandoned(join(parent, entry.name)).catch(() => {});
+    await removeIfAbandoned(join(place, entry.name)).catch(() => {});
   }
 }
 
@@ -88,12 +97,4 @@ async function removeIfAbandoned(path: string): Promise<void> {
   );
   const touchedAt = Math.max(...stats.map(({ mtimeMs }) => mtimeMs));
   if (touchedAt < Date.now() - ABANDONED_AFTER_MS) await rm(path, { recursive: true });
-}
-
-/** Fsyncs files, or the entries of directories, one after the other. */
-export async function fsync(...paths: string[]): Promise<void> {
-  for (const path of paths) {
-    await using file = await open(path);
-    await file.sync();
-  }
 }

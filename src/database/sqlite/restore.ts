@@ -1,6 +1,6 @@
 import { Database } from "bun:sqlite";
 import { constants, createReadStream, createWriteStream, existsSync, statSync } from "node:fs";
-import { copyFile, link, mkdir, rename } from "node:fs/promises";
+import { copyFile, type FileHandle, link, mkdir, open, rename } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { pipeline } from "node:stream/promises";
 
@@ -9,7 +9,7 @@ import { reasonOf } from "../../errors.ts";
 import type { ReadOptions, RestoredTokens } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { checkFile } from "./check.ts";
-import { complete, draftIn, fsync } from "./draft.ts";
+import { complete, type Draft, draftIn } from "./draft.ts";
 import { withDatabaseError } from "./errors.ts";
 import { exclusiveLock } from "./exclusive_lock.ts";
 import { requireUnmarked } from "./markers.ts";
@@ -47,10 +47,10 @@ export async function restoreSqlite(path: string, source: string, options: ReadO
   const result = await withAbort(copyAndCheck(source, draft.path, options), options.stop);
   if (result === undefined) return undefined;
 
-  await complete(draft.path, modeOf(file));
+  await complete(draft, modeOf(file));
 
   using _ = exclusiveLock(file, path);
-  const { replaced, tokens } = await replace(file, draft.path, source);
+  const { replaced, tokens } = await replace(file, draft, source);
   return { plants: result.plants, bytes: statSync(file).size, replaced, tokens };
 }
 
@@ -123,8 +123,8 @@ function modeOf(file: string): number {
  * @returns The directory with the old files, and what became of the tokens.
  * @throws {DatabaseError} If a step fails: the message says what is where.
  */
-async function replace(file: string, draft: string, source: string) {
-  const parent = dirname(file);
+async function replace(file: string, draft: Draft, source: string) {
+  const { parent } = draft;
   const aside = restoreDirectory(file);
   const kept = `${file}-replaced-${new Date().toISOString().replaceAll(":", "-")}`;
   const moved = `the old files are in "${aside}", and no server starts: run plant-store restore again`;
@@ -134,45 +134,51 @@ async function replace(file: string, draft: string, source: string) {
   try {
     // An earlier restore was killed before its last step.
     if (existsSync(file) && existsSync(join(aside, basename(file))))
-      await renameDurably(aside, `${kept}-before`);
+      await renameDurably(aside, `${kept}-before`, parent);
 
     const old = ["", ...COMPANION_SUFFIXES]
       .map((suffix) => file + suffix)
       .filter((name) => existsSync(name));
     if (old.length > 0 && !existsSync(aside)) {
       await mkdir(aside, { mode: 0o700 });
-      await fsync(parent);
+      await parent.sync();
     }
+
+    await using asideDirectory = existsSync(aside) ? await open(aside) : undefined;
+    const syncBoth = async () => {
+      await asideDirectory?.sync();
+      await parent.sync();
+    };
 
     for (const name of old) {
       await rename(name, join(aside, basename(name)));
       state = moved;
       // A power loss must not bring back the main file without the files beside it.
-      if (name === file) await fsync(aside, parent);
+      if (name === file) await syncBoth();
     }
 
-    if (existsSync(aside)) await fsync(aside, parent);
+    await syncBoth();
 
-    const tokens = keepEndedTokens(draft, join(aside, basename(file)));
-    await fsync(draft);
+    const tokens = keepEndedTokens(draft.path, join(aside, basename(file)));
+    await draft.file.sync();
 
     // Unlike a rename, this fails if there is a file by now.
-    await link(draft, file);
+    await link(draft.path, file);
     outcome = `Restored "${source}", but a later step failed`;
     state = `old files are in "${aside}" or "${kept}"`;
-    await fsync(parent);
+    await parent.sync();
 
-    if (!existsSync(aside)) return { replaced: undefined, tokens };
-    await renameDurably(aside, kept);
+    if (asideDirectory === undefined) return { replaced: undefined, tokens };
+    await renameDurably(aside, kept, parent);
     return { replaced: kept, tokens };
   } catch (cause) {
     throw new DatabaseError(`${outcome}: ${reasonOf(cause)}; ${state}`, { cause });
   }
 }
 
-async function renameDurably(from: string, to: string): Promise<void> {
+async function renameDurably(from: string, to: string, parent: FileHandle): Promise<void> {
   await rename(from, to);
-  await fsync(dirname(to));
+  await parent.sync();
 }
 
 /**
