@@ -102,6 +102,26 @@ test("add() stores nothing of a batch that has no plant in it, and goes on", asy
   store.close();
 });
 
+test("add() without a time is refused at once, even while another process holds the lock", async () => {
+  const path = newPath();
+  const store = await sqliteStore(path);
+  const holder = new DatabaseSync(path);
+  holder.exec("BEGIN IMMEDIATE");
+
+  for (const timeoutMs of [Number.NaN, undefined, Infinity, -1, 2 ** 31, "5"])
+    await assert.rejects(store.add([FERN], { timeoutMs: timeoutMs as number }), {
+      name: "TypeError",
+      message: /^Cannot use `timeoutMs` .*: expected 0 to 2147483647$/,
+    });
+  await assert.rejects(store.add([FERN], undefined as never), TypeError);
+  await assert.rejects(store.add([FERN], { timeoutMs: 0 }), UNAVAILABLE);
+
+  holder.exec("ROLLBACK");
+  holder.close();
+  assert.deepEqual(await store.add([FERN], { timeoutMs: 0 }), ["added"]);
+  store.close();
+});
+
 /** Marks a database as corrupt, or as another file would be marked. */
 function mark(path: string, about: string): void {
   const { ino } = statSync(about, { bigint: true });

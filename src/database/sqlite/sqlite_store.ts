@@ -1,6 +1,7 @@
 import { resolve } from "node:path";
 
-import { reasonOf } from "../../errors.ts";
+import { MAX_TIMER_MS } from "../../async/timers.ts";
+import { reasonOf, requireNumber } from "../../errors.ts";
 import { DatabaseError, type PlantStore } from "../database.ts";
 import { openNode, plantStatements } from "./node_driver.ts";
 import { BUSY_TIMEOUT_MS, openDatabase } from "./opening.ts";
@@ -9,6 +10,13 @@ import { openStore, retryWhileLocked } from "./store.ts";
 
 /** Plants in a file of SQLite. */
 export interface SqliteStore extends PlantStore {
+  /**
+   * As the port has it.
+   *
+   * @throws {TypeError} If `timeoutMs` is not a number from 0 to 2,147,483,647.
+   */
+  add: PlantStore["add"];
+
   /**
    * Resolves with the cause once the store may acknowledge nothing more, and only a new process can
    * find out what is on the disk: an fsync failed, the file is corrupt, its files were replaced, or
@@ -78,7 +86,15 @@ export async function sqliteStore(path: string): Promise<SqliteStore> {
       sharesProcess: true,
       walBytes: new Float64Array(1),
     });
-    return { add, probe, failed, close };
+    return {
+      async add(plants, { timeoutMs }) {
+        requireNumber("timeoutMs", timeoutMs, { min: 0, max: MAX_TIMER_MS });
+        return add(plants, { timeoutMs });
+      },
+      probe,
+      failed,
+      close,
+    };
   } catch (cause) {
     // Deno's errors have no code, and no words of ours then.
     if (cause instanceof DatabaseError) throw cause;
