@@ -1,9 +1,12 @@
 import assert from "node:assert/strict";
 
 import {
+  type FieldKind,
+  type FieldValue,
   INT64_MAX,
   INT64_MIN,
   isRequired,
+  kindOf,
   type NewPlant,
   type Plant,
   PLANT_FIELDS,
@@ -185,10 +188,14 @@ const CASES: Cases<Pick<Database, "plants">> = {
 function caseOfField(
   field: keyof Plant,
 ): [name: string, check: Cases<Pick<Database, "plants">>[string]] {
-  const texts = isRequired(field) ? TEXTS : [undefined, ...TEXTS];
-  const plantWith = (id: bigint, text: string | undefined) =>
-    text === undefined ? { ...FERN, id } : { ...FERN, id, [field]: text };
-  return [`add() keeps every ${field} exactly`, (store) => assertDistinct(store, texts, plantWith)];
+  const examples = FIELD_EXAMPLES[kindOf(field)];
+  const values = isRequired(field) ? examples : [undefined, ...examples];
+  const plantWith = (id: bigint, value: FieldValue | undefined) =>
+    plantOf(id, (each) => (each === field ? value : FERN[each]));
+  return [
+    `add() keeps every ${field} exactly`,
+    (store) => assertDistinct(store, values, plantWith),
+  ];
 }
 
 /** What shows on a database that is opened twice. */
@@ -305,34 +312,38 @@ const WORDS = ["null", "NULL", "undefined", "\\N", "0", "00", "true"];
 const UNICODE = ["é", "e\u0301", "\uFF45", "\uFEFF", "\u200B", "\uFFFD", "\u{10FFFF}", "🌱", "🌿"];
 
 /**
- * All different. Each is easily altered on its way, and some are equal by an inexact comparison.
+ * Values of each kind, all different. Each is easily altered on its way, and some are equal by an
+ * inexact comparison.
  */
-const TEXTS = [...ASCII, ...QUOTES, ...LINES, ...WORDS, ...UNICODE];
+export const FIELD_EXAMPLES: Readonly<Record<FieldKind, readonly FieldValue[]>> = {
+  text: [...ASCII, ...QUOTES, ...LINES, ...WORDS, ...UNICODE],
+};
 
-/** Stores each text under an id of its own, and then adds every other text under that id. */
+/** Stores each value under an id of its own, and then adds every other value under that id. */
 async function assertDistinct(
   store: Pick<Database, "plants">,
-  texts: readonly (string | undefined)[],
-  plantWith: (id: bigint, text: string | undefined) => NewPlant,
+  values: readonly (FieldValue | undefined)[],
+  plantWith: (id: bigint, value: FieldValue | undefined) => NewPlant,
 ): Promise<void> {
-  const all = texts.map((text, id) => plantWith(BigInt(id), text));
+  const all = values.map((value, id) => plantWith(BigInt(id), value));
   assert.deepEqual(await add(store, all), filled(all, "added"));
   assert.deepEqual(await add(store, all), filled(all, "present"));
 
-  for (const [id, stored] of texts.entries()) {
-    const others = texts.filter((text) => text !== stored);
+  for (const [id, stored] of values.entries()) {
+    const others = values.filter((value) => value !== stored);
     const outcomes = await add(
       store,
-      others.map((text) => plantWith(BigInt(id), text)),
+      others.map((value) => plantWith(BigInt(id), value)),
     );
     const taken = others.filter((_, index) => outcomes[index] !== "conflict");
-    assert.deepEqual(taken.map(shown), [], `The store takes other texts for ${shown(stored)}`);
+    assert.deepEqual(taken.map(shown), [], `The store takes other values for ${shown(stored)}`);
   }
 }
 
-/** A text in a message: in escaped ASCII, and shortened in the middle if it is long. */
-function shown(text: string | undefined): string {
-  if (text === undefined) return "an absent one";
+/** A value in a message: in escaped ASCII, and shortened in the middle if it is long. */
+function shown(value: FieldValue | undefined): string {
+  if (value === undefined) return "an absent one";
+  const text = String(value);
   const short = text.length > 20 ? `${text.slice(0, 3)}…${text.slice(-3)}` : text;
   return JSON.stringify(short).replace(
     /[^ -~…]/g,

@@ -289,13 +289,13 @@ test("tokenStoreContract() finds a store of tokens that never commits", async ()
   ]);
 });
 
-test("plantStoreContract() says which texts a store takes for each other", async () => {
+test("plantStoreContract() says which values a store takes for each other", async () => {
   const open = async () => ({
     plants: storeWith({ tag: (text) => text.normalize() }),
     async [Symbol.asyncDispose]() {},
   });
   const tags = plantStoreContract(open).find(({ name }) => name === `PlantStore.${TAGS}`);
-  await expect(tags?.run()).rejects.toThrow('The store takes other texts for "\\u00e9"');
+  await expect(tags?.run()).rejects.toThrow('The store takes other values for "\\u00e9"');
 });
 
 test("databaseContract() finds a plant that a probe stored, whatever its id", async () => {
