@@ -143,9 +143,13 @@ export interface PlantStoreErrorOptions extends ErrorOptions {
   readonly scope?: string | undefined;
 }
 
+/** Marks our errors in every copy of this module. */
+const IS_OURS = Symbol.for("plant-store.PlantStoreError");
+
 /**
  * A failure whose cause is reported to the client. Anything else that a port throws becomes an
- * internal error.
+ * internal error, even an error of ours that `structuredClone` or `postMessage` has copied: they
+ * keep no code.
  *
  * @example A store whose database is unavailable
  * ```ts
@@ -162,7 +166,9 @@ export interface PlantStoreErrorOptions extends ErrorOptions {
  * ```
  */
 export class PlantStoreError extends Error {
-  override readonly name = "PlantStoreError";
+  override readonly name: string = "PlantStoreError";
+  /** The mark. */
+  readonly [IS_OURS] = true;
   /** The cause, from the closed list. */
   readonly code: ErrorCode;
   /** Why credentials were refused, or could not be checked, in words for the log only. */
@@ -170,14 +176,20 @@ export class PlantStoreError extends Error {
   /** The scope that the token would need (RFC 6750, section 3). */
   readonly scope: string | undefined;
 
+  static {
+    // Node prints an error by the name of its class, which a bundler may change.
+    Object.defineProperty(this, "name", { value: "PlantStoreError" });
+  }
+
   /**
-   * Recognizes an error by its name and code: a program may have two copies of this module, and the
-   * class of the other copy is another one.
+   * Recognizes an error by its mark and code: a program may have two copies of this module, or a realm
+   * of its own for tests, and the class of another copy is another one.
    */
   static override [Symbol.hasInstance](error: unknown): error is PlantStoreError {
-    if (!(error instanceof Error) || error.name !== "PlantStoreError") return false;
+    if (typeof error !== "object" || error === null || !(IS_OURS in error)) return false;
 
-    return Object.hasOwn(ERRORS, String((error as Partial<PlantStoreError>).code));
+    const { code, message } = error as Partial<PlantStoreError>;
+    return Object.hasOwn(ERRORS, String(code)) && typeof message === "string";
   }
 
   /**
@@ -190,18 +202,23 @@ export class PlantStoreError extends Error {
     options: PlantStoreErrorOptions = {},
   ) {
     // Capturing a stack is half of the cost of an error, and only an internal error needs one.
-    const { stackTraceLimit } = engine;
-    if (code !== "internal") engine.stackTraceLimit = 0;
+    const { stackTraceLimit } = Error as { readonly stackTraceLimit?: number };
+    if (code !== "internal") setStackTraceLimit(0);
     super(message, options);
-    engine.stackTraceLimit = stackTraceLimit;
+    setStackTraceLimit(stackTraceLimit);
     this.code = code;
     this.reason = options.reason;
     this.scope = options.scope;
   }
 }
 
-/** How many frames of a stack are captured: every engine has this, but no standard. */
-const engine = Error as ErrorConstructor & { stackTraceLimit?: number | undefined };
+/**
+ * Sets how many frames of a stack are captured: every engine has this, but no standard. Does nothing
+ * if a program has frozen its intrinsics.
+ */
+function setStackTraceLimit(frames: number | undefined): void {
+  Reflect.set(Error, "stackTraceLimit", frames);
+}
 
 /** A setting or an argument that cannot be used: a usage error. */
 export class ConfigError extends Error {

@@ -313,6 +313,21 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
       },
     );
 
+    test.each(MODULE_RUNTIMES)("$name prints an error by its own name", async (runtime) => {
+      const program = `
+        import { PlantStoreError } from "plant-store";
+        console.log(PlantStoreError.name, String(new PlantStoreError("id_taken")));
+        console.log(new PlantStoreError("internal"));`;
+      await project.write("printed.ts", program);
+
+      const { exitCode, output } = await project.run([...runtime.run, "printed.ts"]);
+      const printed = output.match(/\w*Error\d*\b/g) ?? [];
+      expect({ exitCode, names: [...new Set(printed)] }).toEqual({
+        exitCode: 0,
+        names: ["PlantStoreError"],
+      });
+    });
+
     test.each(MODULE_RUNTIMES)(
       "$name keeps plants in a file of SQLite, and tests that with its own test runner",
       async ({ name, test, importTest }) => {
