@@ -129,6 +129,7 @@ const DOORS: Readonly<Record<string, readonly string[]>> = {
     "postgres_database",
     "postgres_plants",
     "schema",
+    "session",
     "url",
   ],
 };

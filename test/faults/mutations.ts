@@ -94,8 +94,8 @@ export const IGNORE_REPLACED_FILE = change(
 
 /** On PostgreSQL, commits without waiting for the disk, and does not say so: the negative control. */
 export const SYNCHRONOUS_COMMIT_OFF = [
-  ...change("database/postgres/connection.ts", "ELSE 'on' END", "ELSE 'off' END"),
-  ...change("database/postgres/connection.ts", '  synchronous_commit: "off",\n', ""),
+  ...change("database/postgres/session.ts", "ELSE 'on' END", "ELSE 'off' END"),
+  ...change("database/postgres/session.ts", '  synchronous_commit: "off",\n', ""),
 ];
 
 /** No bug: the check beside a server begins after an hour. */

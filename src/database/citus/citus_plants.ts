@@ -1,15 +1,10 @@
 import { type NewPlant, PLANT_FIELDS, samePlant } from "../../plant/plant.ts";
-import {
-  type Connection,
-  DURABILITY,
-  type Durability,
-  type Parameter,
-  requireDurable,
-} from "../postgres/connection.ts";
+import type { Connection, Parameter } from "../postgres/connection.ts";
 import { codeOf, PostgresFailure } from "../postgres/errors.ts";
 import type { Work } from "../postgres/pool.ts";
 import { plantFrom, type PlantRow, type PlantStatements } from "../postgres/postgres_plants.ts";
 import { bigintArray } from "../postgres/schema.ts";
+import { DURABILITY, type Durability, requireDurable } from "../postgres/session.ts";
 import { type NodeId, type Shard, type ShardMap, shardOf } from "./shard_map.ts";
 
 const COLUMNS = ["id", ...PLANT_FIELDS] as const;

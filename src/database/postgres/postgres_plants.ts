@@ -3,11 +3,12 @@ import { drizzle } from "drizzle-orm/bun-sql";
 
 import { type NewPlant, plantOf, samePlant } from "../../plant/plant.ts";
 import type { AddOutcome, StoreOutcome } from "../database.ts";
-import { type Connection, DURABILITY, type Durability, requireDurable } from "./connection.ts";
+import type { Connection } from "./connection.ts";
 import { codeOf } from "./errors.ts";
 import type { HeldIds } from "./held_ids.ts";
 import { insertBesideLocks } from "./lock_search.ts";
 import { bigintArray, plants, textArray } from "./schema.ts";
+import { DURABILITY, type Durability, requireDurable } from "./session.ts";
 
 const { placeholder } = sql;
 

@@ -1,0 +1,122 @@
+import { PostgresFailure } from "./errors.ts";
+
+/**
+ * A setting of our own. Only this connection's server process returns it: a pooler drops it, or
+ * returns another client's.
+ */
+export const NONCE = "plant_store.nonce";
+
+/**
+ * Settings that change what statements store and return, or how the client reads it. Given when a
+ * connection starts, they override those of the role, the database and `postgresql.conf`.
+ */
+export const SESSION_SETTINGS = {
+  // "off" stores an absent tag as the text 'NULL'.
+  array_nulls: "on",
+  // The only one that the client can read.
+  bytea_output: "hex",
+  // "on" silently omits the rows that a policy hides. With "off" the statement fails, as in
+  // pg_dump.
+  row_security: "off",
+} as const;
+
+/**
+ * Reads back the settings that a 200 depends on, and refuses those that the session cannot change.
+ *
+ * @returns The names of the extensions.
+ * @throws {PostgresFailure} `UNSAFE`, or 25006 if the session is read-only, as on a standby.
+ */
+export async function verifySession(
+  session: Bun.ReservedSQL,
+  nonce: string,
+): Promise<readonly string[]> {
+  const [found] = (await session.unsafe(SESSION)) as [Session];
+
+  const engine = ENGINES.find(([mark]) => found.version.includes(mark))?.[1];
+  if (engine !== undefined) refuse(`it is ${engine}, which is untested: use PostgreSQL itself`);
+
+  if (found.encoding !== null && found.encoding !== "UTF8")
+    refuse(`its encoding is ${found.encoding}, not UTF8`);
+  if (found.nonce !== nonce)
+    refuse("a pooler in between drops session settings: connect to PostgreSQL itself");
+
+  for (const [name, value] of Object.entries(SESSION_SETTINGS)) {
+    const other = found[name as keyof typeof SESSION_SETTINGS] ?? value;
+    if (other !== value) refuse(`${name} is ${other} despite the session's settings, not ${value}`);
+  }
+
+  if (found.read_only === "on") throw new PostgresFailure("25006");
+  requireDurable(found);
+  return found.extensions?.split(",") ?? [];
+}
+
+/** Marks in `version()` of engines that only speak PostgreSQL's protocol. */
+const ENGINES = [
+  ["CockroachDB", "CockroachDB"],
+  ["-YB-", "YugabyteDB"],
+] as const;
+
+/**
+ * With `data_sync_retry`, a failed fsync is retried, and may succeed without having written
+ * anything.
+ */
+const UNSAFE_SETTINGS = {
+  fsync: "off",
+  full_page_writes: "off",
+  synchronous_commit: "off",
+  data_sync_retry: "on",
+} as const;
+
+/**
+ * The settings that decide whether a commit is durable. Null if the server does not know the
+ * setting.
+ */
+export type Durability = Readonly<Record<keyof typeof UNSAFE_SETTINGS, string | null>>;
+
+/** The columns of {@linkcode Durability}. */
+export const DURABILITY = settingColumns(UNSAFE_SETTINGS);
+
+/** Reads each of these settings; null if the server does not know it. */
+function settingColumns(settings: object): string {
+  return Object.keys(settings)
+    .map((name) => `current_setting('${name}', true) AS ${name}`)
+    .join(", ");
+}
+
+/** @throws {PostgresFailure} `UNSAFE`, if the server may lose acknowledged plants. */
+export function requireDurable(found: Durability): void {
+  for (const [setting, unsafe] of Object.entries(UNSAFE_SETTINGS)) {
+    const isUnsafe = found[setting as keyof Durability] === unsafe;
+    if (isUnsafe) refuse(`${setting} is ${unsafe}, so it may lose acknowledged plants`);
+  }
+}
+
+function refuse(reason: string): never {
+  throw new PostgresFailure("UNSAFE", reason);
+}
+
+/**
+ * Sets `synchronous_commit` for the session, so that no reload changes it, and reads everything
+ * that {@linkcode verifySession} needs. `on` waits for the disk here and on a synchronous standby;
+ * `remote_apply`, if it is set already, waits for more.
+ */
+const SESSION = `SELECT ${DURABILITY},
+  version() AS version,
+  current_setting('transaction_read_only', true) AS read_only,
+  current_setting('server_encoding', true) AS encoding,
+  ${settingColumns(SESSION_SETTINGS)},
+  current_setting('${NONCE}', true) AS nonce,
+  (SELECT string_agg(extname, ',') FROM pg_catalog.pg_extension) AS extensions
+  FROM (SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit', true)
+    WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)) AS changed`;
+
+/** The row of {@linkcode SESSION}. */
+type Session = Readonly<Record<SettingName, string | null> & { version: string }>;
+
+type SettingName =
+  | keyof Durability
+  | keyof typeof SESSION_SETTINGS
+  | "read_only"
+  | "encoding"
+  | "nonce"
+  | "extensions";
