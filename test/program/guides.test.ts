@@ -8,6 +8,7 @@ import { type ErrorCode, ERRORS, statusOf } from "../../src/errors.ts";
 import { PATHS } from "../../src/http/paths.ts";
 import { PLANT_FIELDS } from "../../src/plant/plant.ts";
 import { SETTINGS } from "../../src/settings/settings.ts";
+import { startLogging } from "../../src/telemetry/logging.ts";
 import { blocks, cellsOf, guides, section, table } from "../support/guides.ts";
 import { ROOT } from "../support/program.ts";
 
@@ -191,6 +192,21 @@ test("the table of the log's fields has those that the source logs", async () =>
   // By the line that reports a loss, which is made apart.
   const expected = [...new Set([...inAll, ...fields, "lost"])];
   expect(documented.toSorted()).toEqual(expected.toSorted());
+});
+
+test("the table of the log's fields has the names of the levels", () => {
+  const lines: string[] = [];
+  using logging = startLogging({
+    level: "debug",
+    format: "json",
+    colors: false,
+    output: { log: (line) => lines.push(line) },
+  });
+  for (const level of ["debug", "info", "warning", "error"] as const) logging.log[level]("");
+
+  const names = lines.map((line) => `\`${(JSON.parse(line) as { level: string }).level}\``);
+  const [, , documented] = table("Fields").find(([name]) => name === "`level`") ?? [];
+  expect(documented).toBe(names.join(", ").replace(/, (?=\S+$)/, " or "));
 });
 
 /** The text from a parenthesis to the one that closes it. */

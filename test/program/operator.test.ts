@@ -70,6 +70,64 @@ test.concurrent("the operator's chapters, followed in order", async () => {
   expect(await postNumbered(server.url, token, 2)).toBe(200);
 });
 
+test.skipIf(skipsWithout("sqlite3", "sqlite3"))(
+  "the lines of the operator's questions rotate a token, and delete and restore a plant",
+  async () => {
+    using home = emptyDirectory();
+    const env = { PATH, PORT: "0", DATABASE_URL: "file:plants.db" };
+    const follow = async (script: string) => {
+      const ended = await runToEnd({ program: ["sh", "-ec", script], cwd: home.path, env });
+      expect(ended).toMatchObject({ exitCode: 0 });
+      return ended.stdout;
+    };
+    const lineOf = (heading: string) =>
+      (blocks(heading, "sh")[0] ?? "")
+        .replaceAll(/runuser .*-- |\/var\/lib\/plant-store\//g, "")
+        .replace(/\/var\/backups\/.*/, "copy.db");
+
+    const old = (await follow("plant-store token create greenhouse")).trim();
+    await using server = await startServer({ program: ["plant-store"], cwd: home.path, env });
+    expect(await postNumbered(server.url, old, 7)).toBe(200);
+
+    const [created = ""] = (await follow(lineOf("Rotate a token"))).split("\n");
+    while ((await postNumbered(server.url, created, 8)) === 401) await Bun.sleep(50);
+    while ((await postNumbered(server.url, old, 8)) === 200) await Bun.sleep(50);
+    expect(await postNumbered(server.url, created, 8)).toBe(200);
+    expect(await postNumbered(server.url, old, 8)).toBe(401);
+
+    await follow("plant-store backup copy.db");
+    await follow(lineOf("Delete a plant"));
+    expect(await follow("plant-store export")).toBe('{"id":8,"name":"plant 8"}\n');
+    await follow(lineOf("Restore one plant"));
+    expect(await follow("plant-store export")).toStartWith('{"id":7,"name":"plant 7"}\n');
+    expect(await postNumbered(server.url, created, 9)).toBe(200);
+  },
+);
+
+test.skipIf(skipsWithout("wrk", "wrk"))(
+  "every request of the guide's load stores another plant",
+  async () => {
+    using home = emptyDirectory();
+    await using server = await startServer({ cwd: home.path, env: { AUTH_TOKENS: TOKEN } });
+    const [lua = ""] = blocks("Load-test it", "lua");
+    const [load = ""] = blocks("Load-test it", "sh");
+    await Bun.write(home.at("plants.lua"), lua);
+
+    const script = load
+      .replace("http://127.0.0.1:3000", server.url)
+      .replace("-c64 -d30s", "-c4 -d1s");
+    const env = { TOKEN };
+    const { stdout } = await runToEnd({ program: ["sh", "-c", script], cwd: home.path, env });
+    const requests = Number(/(\d+) requests in/.exec(stdout)?.[1]);
+    expect(stdout).not.toContain("Non-2xx");
+    expect(requests).toBeGreaterThan(10);
+
+    const exported = await runToEnd({ args: ["export"], cwd: home.path });
+    const plants = exported.stdout.split("\n").length - 1;
+    expect(plants).toBeGreaterThanOrEqual(requests);
+  },
+);
+
 async function postNumbered(url: string, token: string, id: number): Promise<number> {
   return (await post(url, { id, name: `plant ${id}` }, { token })).status;
 }
@@ -344,6 +402,7 @@ test.skipIf(skipsWithout("nginx", "nginx-light"))(
       status: 200,
       body: { name: "Fern" },
     });
+    expect(response.headers.get("strict-transport-security")).toBe("max-age=63072000");
 
     const large = await post(nginx.url, { id: 1, name: "x".repeat(2_000) }, options);
     expect({ status: large.status, body: await large.json() }).toMatchObject({
@@ -380,8 +439,51 @@ test.skipIf(skipsWithout("nginx", "nginx-light"))(
   },
 );
 
-/** nginx with the guide's server, and with more in it, in front of the server at a URL. */
-function startNginx(home: ReturnType<typeof emptyDirectory>, target: string, more = "") {
+test.skipIf(skipsWithout("nginx", "nginx-light") || skipsWithout("curl", "curl"))(
+  "the guide's nginx speaks HTTP/2, limits each client, and names that of Cloudflare",
+  async () => {
+    using home = emptyDirectory();
+    const [zone = "", limit = ""] = blocks("A limit for each client", "nginx");
+    const [cloudflare = ""] = blocks("Behind Cloudflare", "nginx");
+    const env = {
+      AUTH_TOKENS: `${TOKEN},another-${TOKEN}`,
+      TRUST_PROXY: "X-Forwarded-For",
+      ACCESS_LOG: "on",
+    };
+    await using server = await startServer({ cwd: home.path, env });
+    await using nginx = startNginx(
+      home,
+      server.url,
+      limit.replace("burst=100", "burst=1") + cloudflare.replace("173.245.48.0/20", "127.0.0.1"),
+      zone.replace("50r/s", "1r/m"),
+    );
+
+    const tls = { ca: Bun.file(`${CERTIFICATE}.crt`) };
+    const statusOf = async (token: string) =>
+      (await post(nginx.url, undefined, { token, tls })).status;
+    expect(await onceItListens(() => statusOf(TOKEN))).toBe(200);
+    expect(await statusOf(TOKEN)).toBe(200);
+    expect(await statusOf(TOKEN)).toBe(429);
+    expect(await statusOf(`another-${TOKEN}`)).toBe(200);
+
+    const { stdout } = await runToEnd({
+      program: ["curl", "--silent", "--cacert", `${CERTIFICATE}.crt`, `${nginx.url}/livez`],
+      args: ["--header", "CF-Connecting-IP: 203.0.113.7", "--write-out", " HTTP/%{http_version}"],
+    });
+    expect(stdout).toEndWith(" HTTP/2");
+    await server.stderr.until(/203\.0\.113\.7/);
+  },
+);
+
+/**
+ * nginx with the guide's server, with more in it and around it, in front of the server at a URL.
+ */
+function startNginx(
+  home: ReturnType<typeof emptyDirectory>,
+  target: string,
+  more = "",
+  around = "",
+) {
   const port = freePort();
   const [block = ""] = blocks("A proxy in front", "nginx");
   const http = block
@@ -396,7 +498,7 @@ function startNginx(home: ReturnType<typeof emptyDirectory>, target: string, mor
 
   writeFileSync(
     home.at("nginx.conf"),
-    `daemon off; master_process off; pid ${home.path}/pid; error_log stderr; events {}\nhttp { access_log off; ${temporary.join(" ")}\n${http} }`,
+    `daemon off; master_process off; pid ${home.path}/pid; error_log stderr; events {}\nhttp { access_log off; ${temporary.join(" ")}\n${around}${http} }`,
   );
 
   const args = ["-p", home.path, "-e", "stderr", "-c", home.at("nginx.conf")];
