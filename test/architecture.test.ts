@@ -42,7 +42,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "database/memory": ["plant", "auth", "database/database"],
   "database/contract": ["async", "plant", "auth", "database/database"],
   group_commit: ["errors", "async", "plant", "database/database"],
-  "database/adapter": ["database/database", "group_commit"],
+  "database/adapter": ["auth", "database/database", "group_commit"],
   "database/sqlite": ["errors", "async", "plant", "auth", "database/database", "database/adapter"],
   "database/postgres": [
     "errors",

@@ -4,7 +4,7 @@ import { PlantStoreError, requireNumber } from "../errors.ts";
 import { accepted, refused, type Verdict } from "./authenticate.ts";
 import { staticVerdict } from "./static_tokens.ts";
 import { digestKey, MAX_TOKEN_LENGTH, requireStaticTokens, unknownToken } from "./token_format.ts";
-import type { NewToken, TokenRecord, TokenStore } from "./token_store.ts";
+import type { NewToken, ServerTokens, TokenRecord } from "./token_store.ts";
 
 /** The tokens in memory: validating one costs the same for any number of tokens. */
 export type TokenCache = Awaited<ReturnType<typeof tokenCache>>;
@@ -49,7 +49,7 @@ export interface TokenCacheOptions {
  * assert.equal(cache.authenticate("another-token").ok, false);
  * ```
  */
-export async function tokenCache(store: TokenStore, options: TokenCacheOptions = {}) {
+export async function tokenCache(store: ServerTokens, options: TokenCacheOptions = {}) {
   const { staticTokens = [], maxAgeMs = Infinity, now = Date.now } = options;
   const { monotonic = () => performance.now() } = options;
   requireStaticTokens(staticTokens);

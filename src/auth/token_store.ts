@@ -61,6 +61,9 @@ export interface TokenStore {
   recordUses(uses: readonly TokenUse[]): Promise<void>;
 }
 
+/** What a server does with tokens. Commands revoke and delete them. */
+export type ServerTokens = Pick<TokenStore, "list" | "revision" | "add" | "recordUses">;
+
 /** The tokens that a server needs: those that ended long ago would only cost memory. */
 export interface TokenFilter {
   /** Leaves out tokens that were revoked or expired before this time. */

@@ -1,3 +1,4 @@
+import type { ServerTokens } from "../auth/token_store.ts";
 import type { GroupCommit } from "../group_commit/group_commit.ts";
 import type { Database, PlantStore } from "./database.ts";
 
@@ -105,7 +106,7 @@ export interface WritingOptions {
 export type Gather = (store: PlantStore, maxInFlight: number) => GroupCommit;
 
 /** The database of a server. No server reads plants. */
-export interface ServingDatabase extends Omit<Database, "plants" | "pages"> {
+export interface ServingDatabase extends AsyncDisposable {
   /** Takes one plant at a time. What it does not store holds up no other part of the database. */
   readonly plants: GroupCommit;
 
@@ -117,6 +118,8 @@ export interface ServingDatabase extends Omit<Database, "plants" | "pages"> {
    * @throws {PlantStoreError} `storage_unavailable` if none can.
    */
   ready(): Promise<readonly string[]>;
+
+  readonly tokens: ServerTokens;
 
   /**
    * How long a server may accept a token after it was revoked, in milliseconds. Unless the tokens

@@ -85,9 +85,6 @@ const api = {
   page: (...args: Args<"page">) => database.tokens.page(...args),
   revision: () => database.tokens.revision(),
   add: (...args: Args<"add">) => database.tokens.add(...args),
-  revoke: (...args: Args<"revoke">) => database.tokens.revoke(...args),
-  delete: (...args: Args<"delete">) => database.tokens.delete(...args),
-  prune: (...args: Args<"prune">) => database.tokens.prune(...args),
   recordUses: (...args: Args<"recordUses">) => database.tokens.recordUses(...args),
 };
 

@@ -38,13 +38,19 @@ testDatabaseContract(
 
 type Worked = Awaited<ReturnType<typeof openWorker>>;
 
-/** A server reads no plants: another connection does. */
-function readable(database: Worked): Database {
+/** A server reads no plants, and revokes and deletes no tokens: other connections do. */
+function readable(worked: Worked): Database {
+  const command = sqliteDatabase(connect(path));
   return {
-    ...database,
+    plants: worked.plants,
+    tokens: { ...command.tokens, ...worked.tokens },
     async *pages() {
       await using reader = openPlants(path);
       yield* reader.pages();
+    },
+    async [Symbol.asyncDispose]() {
+      await command[Symbol.asyncDispose]();
+      await worked[Symbol.asyncDispose]();
     },
   };
 }
