@@ -2,6 +2,7 @@ import { createLocalJWKSet, errors, type JSONWebKeySet, type JWTHeaderParameters
 
 import { MAX_TIMER_MS } from "../async/timers.ts";
 import { PlantStoreError, requireNumber } from "../errors.ts";
+import { publicUrl } from "./public_url.ts";
 
 /** Options of {@linkcode providerKeys}. */
 export interface ProviderKeysOptions {
@@ -386,9 +387,9 @@ function whyNoJwks(answer: unknown): string {
   if (!isObject(answer) || typeof answer["jwks_uri"] !== "string")
     return "The JWKS URL did not return a JWK Set";
 
-  // Operators copy this from the log: only a URL, and without what may be a secret.
-  const { origin, pathname } = URL.parse(answer["jwks_uri"]) ?? {};
-  const jwksUri = origin === undefined ? "" : `, ${origin}${pathname}`;
+  // Operators copy this from the log: only a URL.
+  const url = publicUrl(answer["jwks_uri"]);
+  const jwksUri = url === undefined ? "" : `, ${url}`;
   return `The JWKS URL returned the discovery document: use its jwks_uri${jwksUri.slice(0, 300)}`;
 }
 

@@ -3,6 +3,7 @@ import type { Logger } from "@logtape/logtape";
 import { repeat } from "../async/timers.ts";
 import type { Authenticate } from "../auth/authenticate.ts";
 import { jwtAuthenticator } from "../auth/jwt.ts";
+import { publicUrl } from "../auth/public_url.ts";
 import type { TokenCache } from "../auth/token_cache.ts";
 import { reasonOf } from "../errors.ts";
 import { isLoopback } from "../settings/parsers.ts";
@@ -74,7 +75,7 @@ function fetchFailure(cause: unknown, jwksUrl: URL): string {
   if (words !== undefined) return `${words} (${code})`;
 
   const text = reasonOf(cause)
-    .replace(/https?:[^\s"']*/gi, withoutSecrets)
+    .replace(/https?:[^\s"']*/gi, (url) => publicUrl(url) ?? "the URL")
     .replace(/\. For more information.*/s, "");
   return jwksUrl.search === "" ? text : text.replaceAll(jwksUrl.search, "");
 }
@@ -84,12 +85,6 @@ function certificateWords(code: string): string | undefined {
   return words === NOT_TRUSTED
     ? `${words}: its CA is unknown here, or it lacks an intermediate certificate`
     : words;
-}
-
-/** A URL without its credentials and its query. */
-function withoutSecrets(text: string): string {
-  const url = URL.parse(text);
-  return url === null ? "the URL" : `${url.origin}${url.pathname}`;
 }
 
 /** Words for the codes of Bun's errors. */

@@ -169,7 +169,8 @@ export function parseOrigins(input: Input): string[] {
 }
 
 /**
- * A URL for a message: only its scheme if it may have a password, which can contain any character.
+ * What was refused, for a message. It may not be a URL, so only its scheme is left if it may have a
+ * password, which can contain any character.
  */
 function withoutSecrets(url: string): string {
   const [scheme = ""] = /^[a-z][\w+.-]*:(?:\/\/)?/i.exec(url) ?? [];

@@ -1,4 +1,5 @@
 import { JWT_ALGORITHMS } from "../auth/jwt.ts";
+import { publicUrl } from "../auth/public_url.ts";
 import { describeHost } from "../database/postgres/url.ts";
 import {
   bare,
@@ -140,10 +141,9 @@ export const SETTINGS = {
       isComplete([jwksUrl, issuer, audience])
         ? { jwksUrl: parseJwksUrl(jwksUrl), issuer: issuer.text, audience: audience.text }
         : undefined,
-    // Without the query of the URL, which may have a key.
     log: (jwt) =>
       jwt && {
-        jwksUrl: jwt.jwksUrl.origin + jwt.jwksUrl.pathname,
+        jwksUrl: publicUrl(jwt.jwksUrl),
         issuer: jwt.issuer,
         audience: jwt.audience,
       },

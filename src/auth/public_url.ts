@@ -1,0 +1,10 @@
+/**
+ * The part of a URL that messages and the log may have: no password, which may come before the
+ * host, and no query, which may have a key.
+ *
+ * @returns `undefined` if the text is not a URL.
+ */
+export function publicUrl(url: string | URL): string | undefined {
+  const parsed = URL.parse(url);
+  return parsed === null ? undefined : `${parsed.origin}${parsed.pathname}`;
+}
