@@ -10,6 +10,8 @@ import { insertBesideLocks } from "./lock_search.ts";
 import { bigintArray, plants, textArray } from "./schema.ts";
 import { DURABILITY, type Durability, requireDurable } from "./session.ts";
 
+// The statements of a batch, which the probe runs too, and the two steps that add one.
+
 const { placeholder } = sql;
 
 /** Drizzle writes each statement once; a connection runs it. */

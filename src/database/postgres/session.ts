@@ -1,26 +1,6 @@
 import { PostgresFailure } from "./errors.ts";
 
 /**
- * A setting of our own. Only this connection's server process returns it: a pooler drops it, or
- * returns another client's.
- */
-export const NONCE = "plant_store.nonce";
-
-/**
- * Settings that change what statements store and return, or how the client reads it. Given when a
- * connection starts, they override those of the role, the database and `postgresql.conf`.
- */
-export const SESSION_SETTINGS = {
-  // "off" stores an absent tag as the text 'NULL'.
-  array_nulls: "on",
-  // The only one that the client can read.
-  bytea_output: "hex",
-  // "on" silently omits the rows that a policy hides. With "off" the statement fails, as in
-  // pg_dump.
-  row_security: "off",
-} as const;
-
-/**
  * Reads back the settings that a 200 depends on, and refuses those that the session cannot change.
  *
  * @returns The names of the extensions.
@@ -49,6 +29,26 @@ export async function verifySession(
   requireDurable(found);
   return found.extensions?.split(",") ?? [];
 }
+
+/**
+ * A setting of our own. Only this connection's server process returns it: a pooler drops it, or
+ * returns another client's.
+ */
+export const NONCE = "plant_store.nonce";
+
+/**
+ * Settings that change what statements store and return, or how the client reads it. Given when a
+ * connection starts, they override those of the role, the database and `postgresql.conf`.
+ */
+export const SESSION_SETTINGS = {
+  // "off" stores an absent tag as the text 'NULL'.
+  array_nulls: "on",
+  // The only one that the client can read.
+  bytea_output: "hex",
+  // "on" silently omits the rows that a policy hides. With "off" the statement fails, as in
+  // pg_dump.
+  row_security: "off",
+} as const;
 
 /** Marks in `version()` of engines that only speak PostgreSQL's protocol. */
 const ENGINES = [
