@@ -1,18 +1,27 @@
-import { eventLoopTurn, withDeadline } from "../async/timers.ts";
+import { repeat, startDeadline } from "../async/timers.ts";
+import { readPieces } from "./body.ts";
 
 /** How long the rest of a body is read at most, in milliseconds. */
 const MAX_MS = 5_000;
 
-/** How long a client may pause within its body, in milliseconds. */
-const MAX_PAUSE_MS = 1_000;
+/** How often a body must have brought something, in milliseconds: a pause may be twice as long. */
+const PAUSE_MS = 1_000;
 
 /** How much of the rest is read at most, in bytes. */
 const MAX_BYTES = 16_000_000;
 
-/** Maximum number of lingering connections. Beyond it, responses end immediately. */
+/**
+ * How many bytes a piece counts as at least, which bounds their number: reading one costs a microsecond
+ * whatever its size, and a body may come in chunks of one byte. There are no pauses between pieces:
+ * in a pause Bun would join chunks up to a mebibyte, and such a mebibyte costs 40 milliseconds.
+ */
+const PIECE_BYTES = 64_000;
+
+/** Maximum number of lingering connections. With more, the oldest one is closed. */
 const MAX_LINGERING = 256;
 
-let lingering = 0;
+/** Ends the lingering connections, the oldest first. */
+const lingering = new Set<AbortController>();
 
 /**
  * Makes a response that closes its connection reach a client that still sends its body. If the
@@ -20,28 +29,23 @@ let lingering = 0;
  * lost with it (RFC 9112, section 9.6). So the whole response leaves at once, and its end waits
  * until the body has ended.
  *
- * What remains: a client still loses the response if it reads nothing before it has sent a body of
- * more than {@linkcode MAX_BYTES}, or sends for longer than {@linkcode MAX_MS}.
+ * What remains: a client still loses the response if it reads nothing before it has sent more than
+ * {@linkcode MAX_BYTES} or 250 chunks, or sends for longer than {@linkcode MAX_MS}.
  *
  * @param text The body of the response. It is sent in chunks, because its end is to wait.
  */
 export function lingeringClose(text: string, response: Response, { body }: Request): Response {
-  if (body === null || body.locked || lingering >= MAX_LINGERING) return response;
+  if (body === null || body.locked) return response;
 
   const answer = new ReadableStream<Uint8Array>(
     {
       async pull(controller) {
-        lingering++;
-        try {
-          controller.enqueue(new TextEncoder().encode(text));
-          await discard(body);
-          controller.close();
-        } finally {
-          lingering--;
-        }
+        controller.enqueue(new TextEncoder().encode(text));
+        await discard(body);
+        controller.close();
       },
     },
-    // A response that nobody reads keeps nothing.
+    // Read the request only once somebody reads the response.
     { highWaterMark: 0 },
   );
   return new Response(answer, response);
@@ -49,23 +53,41 @@ export function lingeringClose(text: string, response: Response, { body }: Reque
 
 /** Reads the rest of a body, within the limits above, and drops it. */
 async function discard(body: ReadableStream<Uint8Array>): Promise<void> {
-  const reader = body.getReader();
-  const deadline = performance.now() + MAX_MS;
+  const end = beginLingering();
+  const clearDeadline = startDeadline(MAX_MS, () => end.abort());
+
+  let piecesBefore = -1;
+  let pieces = 0;
+  using _ = repeat(PAUSE_MS, async () => {
+    if (pieces === piecesBefore) end.abort();
+    piecesBefore = pieces;
+  });
+
   let bytesLeft = MAX_BYTES;
+  const take = ({ length }: Uint8Array) => {
+    pieces++;
+    bytesLeft -= Math.max(length, PIECE_BYTES);
+    return bytesLeft > 0;
+  };
 
   try {
-    while (bytesLeft > 0) {
-      const timeoutMs = Math.min(MAX_PAUSE_MS, deadline - performance.now());
-      const chunk = await withDeadline(reader.read(), timeoutMs, () => undefined);
-      if (chunk === undefined || chunk.done) return;
-      bytesLeft -= chunk.value.length;
-
-      // A chunk may be a single byte. Bun joins what arrives meanwhile.
-      await eventLoopTurn();
-    }
+    await readPieces(body, take, end.signal);
   } catch {
     // The client is gone.
   } finally {
-    reader.releaseLock();
+    clearDeadline();
+    lingering.delete(end);
   }
+}
+
+function beginLingering(): AbortController {
+  const [oldest] = lingering;
+  if (oldest !== undefined && lingering.size === MAX_LINGERING) {
+    lingering.delete(oldest);
+    oldest.abort();
+  }
+
+  const end = new AbortController();
+  lingering.add(end);
+  return end;
 }

@@ -1,0 +1,74 @@
+import { expect, setDefaultTimeout, test } from "bun:test";
+
+import { postPlant, testApp } from "../support/app.ts";
+import { TEST_TIMEOUT_MS } from "../support/program.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+/** What may come of a refused request: its response, whose body ends when the connection may close. */
+function refused(body: ReadableStream<Uint8Array>): Promise<Response> {
+  const headers = { authorization: null, "transfer-encoding": "chunked" };
+  return Promise.resolve(testApp().fetch(postPlant(body, headers)));
+}
+
+/** A body that brings pieces of this size for as long as it is read. */
+function endless(size: number) {
+  const read = { bytes: 0 };
+  const body = new ReadableStream<Uint8Array>(
+    {
+      pull(controller) {
+        read.bytes += size;
+        controller.enqueue(new Uint8Array(size));
+      },
+    },
+    { highWaterMark: 0 },
+  );
+  return { body, read };
+}
+
+/** A body of which nothing arrives until it ends. */
+function silent() {
+  const body = Promise.withResolvers<ReadableStreamDefaultController<Uint8Array>>();
+  return { body: new ReadableStream<Uint8Array>({ start: body.resolve }), end: body.promise };
+}
+
+test.each([
+  [1, 250],
+  [10_000, 2_500_000],
+  [64_000, 16_000_000],
+  [1_000_000, 16_000_000],
+])("of a refused body in pieces of %i bytes, %i bytes are read", async (size, most) => {
+  const { body, read } = endless(size);
+
+  const response = await refused(body);
+  expect([response.status, response.headers.get("connection")]).toEqual([401, "close"]);
+  expect(await response.json()).toMatchObject({ error: 4011 });
+  expect(read.bytes).toBe(most);
+});
+
+test("a refusal ends with its body", async () => {
+  const { body, end } = silent();
+  const text = (await refused(body)).text();
+  expect(Bun.peek.status(text)).toBe("pending");
+
+  (await end).close();
+  expect(JSON.parse(await text)).toMatchObject({ error: 4011 });
+});
+
+test("a refusal whose body pauses ends without it", async () => {
+  expect(await (await refused(silent().body)).json()).toMatchObject({ error: 4011 });
+});
+
+test("with 256 refusals that wait for their bodies, a further one ends the oldest, and waits as well", async () => {
+  const bodies = Array.from({ length: 257 }, silent);
+  const responses = await Promise.all(bodies.map(({ body }) => refused(body)));
+  const texts = responses.slice(0, 256).map((response) => response.text());
+  expect(Bun.peek.status(texts[0])).toBe("pending");
+
+  const last = responses[256]?.text();
+  expect(JSON.parse((await texts[0]) ?? "")).toMatchObject({ error: 4011 });
+  expect([Bun.peek.status(texts[1]), Bun.peek.status(last)]).toEqual(["pending", "pending"]);
+
+  for (const { end } of bodies.slice(1)) (await end).close();
+  await Promise.all([...texts, last]);
+});
