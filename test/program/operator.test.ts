@@ -21,6 +21,8 @@ import { startStrangers, STRANGERS } from "../support/strangers.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
+const ALERTS = Bun.file(join(ROOT, "src/telemetry/alerts.yaml"));
+
 /** That of `https://localhost`, without its endings. */
 const CERTIFICATE = join(ROOT, "test/support/tls/localhost");
 
@@ -139,11 +141,13 @@ test.concurrent("the scrape configuration and the alerts name what there is", as
   const scrape = await fetch(`${server.url}/metrics`, { headers: bearer() });
   const there = new Set(Array.from((await scrape.text()).matchAll(/^\w+/gm), ([name]) => name));
 
-  const [scraping = "", alerting = ""] = blocks("Metrics", "yaml");
+  const [scraping = ""] = blocks("Metrics", "yaml");
   const { scrape_configs: jobs } = Bun.YAML.parse(scraping) as {
     scrape_configs: { job_name: string }[];
   };
-  const { groups } = Bun.YAML.parse(alerting) as { groups: { rules: { expr: string }[] }[] };
+  const { groups } = Bun.YAML.parse(await ALERTS.text()) as {
+    groups: { rules: { expr: string }[] }[];
+  };
   const rules = groups.flatMap((group) => group.rules);
   expect(rules.length).toBeGreaterThan(3);
 
@@ -255,7 +259,7 @@ test.skipIf(skipsWithout("promtool", "prometheus"))(
   "the alerts fire when plants are not stored, and are quiet otherwise",
   async () => {
     using home = emptyDirectory();
-    const [, alerting = ""] = blocks("Metrics", "yaml");
+    const alerting = await ALERTS.text();
     const names = Array.from(alerting.matchAll(/alert: (\w+)/g), ([, name = ""]) => name);
     const tests = Object.entries(ALERT_CASES).map(([name, { series, at, fires }]) => ({
       name,
