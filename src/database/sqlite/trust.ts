@@ -1,6 +1,7 @@
 import {
   closeSync,
   constants,
+  existsSync,
   fstatSync,
   lstatSync,
   openSync,
@@ -10,7 +11,7 @@ import {
   statSync,
   writeFileSync,
 } from "node:fs";
-import { basename, dirname } from "node:path";
+import { basename, dirname, join } from "node:path";
 
 import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
@@ -98,8 +99,12 @@ function requireOwnDirectory(file: string): void {
   const isOurs = (statSync(file, { throwIfNoEntry: false })?.uid ?? user) === user;
   if (isTrusted(uid, file) && (!isOpenToAll || (isSticky && isOurs))) return;
 
+  // A pod of Kubernetes can only make one: a volume is root's.
+  const another = existsSync(file)
+    ? "use another directory"
+    : `make a directory in it: mkdir -m 700 "${join(directory, "db")}"`;
   throw new DatabaseError(
-    `other users can write to its directory, and so replace it: chown ${user} "${directory}" && chmod o-w "${directory}", or use another directory`,
+    `other users can write to its directory, and so replace it: chown ${user} "${directory}" && chmod o-w "${directory}", or ${another}`,
   );
 }
 

@@ -169,6 +169,8 @@ test.each([
 test("connect() for writing in a directory that all can write to creates no file", () => {
   using directory = emptyDirectory();
   chmodSync(directory.path, 0o777);
-  expect(() => connect(directory.at("plants.db"))).toThrow("other users can write");
+  expect(() => connect(directory.at("plants.db"))).toThrow(
+    `other users can write to its directory, and so replace it: chown ${process.getuid?.()} "${directory.path}" && chmod o-w "${directory.path}", or make a directory in it: mkdir -m 700 "${directory.at("db")}"`,
+  );
   expect(readdirSync(directory.path)).toEqual([]);
 });
