@@ -3,17 +3,25 @@ import type { Connection, Parameter } from "../postgres/connection.ts";
 import { codeOf, PostgresFailure } from "../postgres/errors.ts";
 import type { Work } from "../postgres/pool.ts";
 import { plantFrom, type PlantRow, type PlantStatements } from "../postgres/postgres_plants.ts";
-import { bigintArray } from "../postgres/schema.ts";
+import { bigintArray, plants } from "../postgres/schema.ts";
 import { DURABILITY, type Durability, requireDurable } from "../postgres/session.ts";
 import { type NodeId, type Shard, type ShardMap, shardOf } from "./shard_map.ts";
 
-const COLUMNS = ["id", ...PLANT_FIELDS] as const;
+const FIELDS = ["id", ...PLANT_FIELDS] as const;
+const COLUMNS = FIELDS.map(columnOf);
+/** The columns, each under the name of its field. */
+const ROW = FIELDS.map((field) => `${columnOf(field)} AS "${field}"`);
+const TYPES = FIELDS.map((field) => plants[field].getSQLType());
 /** Any column but the id: Citus allows no change of that one. */
-const [FIELD] = PLANT_FIELDS;
-const TYPES = COLUMNS.map((column) => (column === "id" ? "bigint" : "text"));
+const [, OTHER] = COLUMNS;
 
 /** A statement has at most 65,535 parameters: so many plants fit into one. */
-export const MAX_PLANTS = Math.floor(65_535 / COLUMNS.length);
+export const MAX_PLANTS = Math.floor(65_535 / FIELDS.length);
+
+/** The column of a field, quoted: its name may be a word of SQL. */
+function columnOf(field: keyof NewPlant): string {
+  return `"${plants[field].name}"`;
+}
 
 /** The ids of a batch, by the shards that have them. */
 type ByShard = ReadonlyMap<Shard, readonly bigint[]>;
@@ -58,16 +66,14 @@ async function insert(
   plants: readonly NewPlant[],
 ): Promise<readonly PlantRow[]> {
   const rows = plants.map((_, row) => {
-    const at = row * COLUMNS.length + 1;
+    const at = row * FIELDS.length + 1;
     return `(${TYPES.map((type, column) => `$${at + column}::${type}`)})`;
   });
   const parameters = plants.flatMap((plant) =>
-    COLUMNS.map((column): Parameter =>
-      column === "id" ? String(plant.id) : (plant[column] ?? null),
-    ),
+    FIELDS.map((field): Parameter => (plant[field] === undefined ? null : String(plant[field]))),
   );
   return await query<PlantRow>(
-    `INSERT INTO plants (${COLUMNS}) VALUES ${rows} ON CONFLICT (id) DO NOTHING RETURNING *`,
+    `INSERT INTO plants (${COLUMNS}) VALUES ${rows} ON CONFLICT (id) DO NOTHING RETURNING ${ROW}`,
     parameters,
   );
 }
@@ -76,8 +82,8 @@ async function insert(
  * Changes no row, but takes the locks of a write: on the table, and on the shard. A move with
  * `block_writes` holds them.
  */
-const LOCK_SHARD = `UPDATE plants SET ${FIELD} = ${FIELD}
-  WHERE id = $1::bigint AND ${FIELD} IS DISTINCT FROM ${FIELD}`;
+const LOCK_SHARD = `UPDATE plants SET ${OTHER} = ${OTHER}
+  WHERE id = $1::bigint AND ${OTHER} IS DISTINCT FROM ${OTHER}`;
 
 async function lockShards({ query }: Connection, ids: ByShard): Promise<void> {
   for (const [id] of ids.values()) await query(LOCK_SHARD, [String(id)]);
@@ -103,7 +109,7 @@ async function readStored(
   ids: ByShard,
 ): Promise<ReadonlyMap<string, PlantRow> | undefined> {
   const tables = [...ids.keys()].map(
-    ({ table }, index) => `SELECT ${COLUMNS} FROM ${table} WHERE id = ANY($${index + 2}::bigint[])`,
+    ({ table }, index) => `SELECT ${ROW} FROM ${table} WHERE id = ANY($${index + 2}::bigint[])`,
   );
   const statement = `SELECT stored.*, node.has_shards, node.position
     FROM (SELECT ${hasShards(ids.size)} AS has_shards,

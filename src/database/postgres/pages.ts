@@ -1,11 +1,11 @@
 import { gte, lt, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sql";
 
-import { type NewPlant, PLANT_FIELDS } from "../../plant/plant.ts";
+import { kindOf, type NewPlant, PLANT_FIELDS } from "../../plant/plant.ts";
 import { PAGE_PLANTS, PAGE_TEXT } from "../database.ts";
 import type { Work } from "./pool.ts";
 import { plantFrom, type PlantRow, ROW } from "./postgres_plants.ts";
-import { plants } from "./schema.ts";
+import { COLUMN_KINDS, plants } from "./schema.ts";
 
 /**
  * Reads a page of plants, ordered by id, from this id on, and returns once the synchronous standby
@@ -46,17 +46,19 @@ const COMMIT_NOTHING = "SELECT pg_logical_emit_message(true, 'plant-store', '')"
 /** Drizzle writes the statement once; a connection runs it. */
 const db = drizzle.mock();
 
-/** How long the texts of a row are, in bytes. */
-const textBytes = sql.join(
-  PLANT_FIELDS.map((field) => sql`coalesce(octet_length(${plants[field]}), 0)`),
+/** How long the fields of a row are, in bytes. */
+const rowBytes = sql.join(
+  PLANT_FIELDS.map(
+    (field) => sql`coalesce(${COLUMN_KINDS[kindOf(field)].bytes(plants[field])}, 0)`,
+  ),
   sql` + `,
 );
 
-/** The next rows, each with how long the texts of those before it are. */
+/** The next rows, each with how long those before it are. */
 const page = db
   .select({
     ...ROW,
-    before: sql<number>`sum(${textBytes}) OVER (ORDER BY ${plants.id}) - (${textBytes})`.as(
+    before: sql<number>`sum(${rowBytes}) OVER (ORDER BY ${plants.id}) - (${rowBytes})`.as(
       "#before",
     ),
   })

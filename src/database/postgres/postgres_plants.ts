@@ -1,13 +1,13 @@
 import { eq, getTableColumns, type SQL, sql, type SQLChunk } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sql";
 
-import { type NewPlant, plantOf, samePlant } from "../../plant/plant.ts";
+import { kindOf, type NewPlant, type Plant, plantOf, samePlant } from "../../plant/plant.ts";
 import type { AddOutcome, StoreOutcome } from "../database.ts";
 import type { Connection } from "./connection.ts";
 import { codeOf } from "./errors.ts";
 import type { HeldIds } from "./held_ids.ts";
 import { insertBesideLocks } from "./lock_search.ts";
-import { bigintArray, plants, textArray } from "./schema.ts";
+import { bigintArray, COLUMN_KINDS, plants } from "./schema.ts";
 import { DURABILITY, type Durability, requireDurable } from "./session.ts";
 
 // The statements of a batch, which the probe runs too, and the two steps that add one.
@@ -272,12 +272,14 @@ function arraysOf(plants: readonly NewPlant[]): string[] {
   return FIELDS.map((field) =>
     field === "id"
       ? bigintArray(plants.map(({ id }) => id))
-      : textArray(plants.map((plant) => plant[field])),
+      : COLUMN_KINDS[kindOf(field)].array(plants.map((plant) => plant[field])),
   );
 }
 
 /** A row as the client reads it: a bigint is text. */
-export type PlantRow = Readonly<Record<keyof NewPlant, string | null>>;
+export type PlantRow = { readonly id: string | null } & {
+  readonly [Field in keyof Plant]-?: NonNullable<Plant[Field]> | null;
+};
 
 /** The plant of a row. */
 export function plantFrom(row: PlantRow): NewPlant {

@@ -1,6 +1,7 @@
+import { type SQL, sql, type SQLWrapper } from "drizzle-orm";
 import { bigint, customType, integer, pgTable, text, timestamp } from "drizzle-orm/pg-core";
 
-import type { NewPlant } from "../../plant/plant.ts";
+import type { FieldKind, FieldValue, NewPlant } from "../../plant/plant.ts";
 
 const bytes = customType<{ data: Uint8Array; driverData: Uint8Array }>({ dataType: () => "bytea" });
 
@@ -40,6 +41,20 @@ export const probes = pgTable("probes", {
   id: integer().primaryKey(),
   probedAt: instant("probed_at").notNull(),
 });
+
+/** What the statements need to know of a kind of fields. */
+interface ColumnKind {
+  /** Values as a PostgreSQL array literal; `undefined` is NULL. */
+  array(values: readonly (FieldValue | undefined)[]): string;
+
+  /** How long a value is, in bytes, in SQL. */
+  bytes(column: SQLWrapper): SQL;
+}
+
+/** The kinds of fields. The schema above has the type of each column. */
+export const COLUMN_KINDS: Readonly<Record<FieldKind, ColumnKind>> = {
+  text: { array: textArray, bytes: (column) => sql`octet_length(${column})` },
+};
 
 /** An array of integers as a PostgreSQL literal. */
 export function bigintArray(values: readonly bigint[]): string {
