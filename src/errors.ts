@@ -138,7 +138,7 @@ export function statusOf(code: ErrorCode): number {
 /** The parts of an error beyond its message, for the log. */
 export interface PlantStoreErrorOptions extends ErrorOptions {
   /** Why credentials were refused, or could not be checked, in words. */
-  readonly reason?: string;
+  readonly reason?: string | undefined;
   /** The scope that the token would need: the one part that is sent to its client. */
   readonly scope?: string | undefined;
 }
@@ -253,6 +253,17 @@ export function requireNumber(
 
   const given = typeof value === "string" ? `"${value}"` : String(value);
   throw new TypeError(`Cannot use \`${name}\` ${given}: expected ${min} to ${max}`);
+}
+
+/**
+ * Refuses an option that does not exist: a misspelled one would silently have its default.
+ *
+ * @param rest What is left when each option has been taken out.
+ * @throws {TypeError} If there is one.
+ */
+export function requireNoMore(rest: Readonly<Record<string, never>>): void {
+  const [name] = Object.keys(rest);
+  if (name !== undefined) throw new TypeError(`Cannot use \`${name}\`: there is no such option`);
 }
 
 /** Whether the operating system refused something, such as opening a file. */

@@ -9,7 +9,7 @@ import {
   type JWTVerifyOptions,
 } from "jose";
 
-import { PlantStoreError } from "../errors.ts";
+import { PlantStoreError, requireNoMore } from "../errors.ts";
 import {
   type Accepted,
   accepted,
@@ -69,7 +69,7 @@ export interface JwtOptions extends ProviderKeysOptions {
   readonly algorithms?: readonly JwtAlgorithm[] | undefined;
 
   /** Milliseconds since 1970 UTC. @default `Date.now` */
-  readonly now?: () => number;
+  readonly now?: (() => number) | undefined;
 }
 
 /** Validates JWTs. */
@@ -122,8 +122,9 @@ export interface JwtAuthenticator {
  * ```
  */
 export function jwtAuthenticator(options: JwtOptions): JwtAuthenticator {
-  const { now = Date.now } = options;
-  requireRules(options);
+  const { now = Date.now, jwksUrl, fetch, timeoutMs, ...others } = options;
+  const { onKeysUnavailable, onKeysFetched, monotonic, ...own } = others;
+  requireRules(own);
 
   const algorithms = allNamesOf(options.algorithms ?? JWT_ALGORITHMS);
   const rules: JWTVerifyOptions = {
@@ -134,7 +135,8 @@ export function jwtAuthenticator(options: JwtOptions): JwtAuthenticator {
     clockTolerance: CLOCK_SKEW_SECONDS,
   };
 
-  const keys = providerKeys(options);
+  const onKeys = { onKeysUnavailable, onKeysFetched };
+  const keys = providerKeys({ jwksUrl, fetch, timeoutMs, ...onKeys, monotonic });
   // Not every runtime tells.
   const processors = globalThis.navigator?.hardwareConcurrency ?? 2;
   const withPermit = semaphore(Math.max(1, Math.floor(processors / 2)));
@@ -220,7 +222,10 @@ export function jwtAuthenticator(options: JwtOptions): JwtAuthenticator {
  *
  * @throws {TypeError} If an option cannot be used.
  */
-function requireRules({ algorithms, audience, issuer, scope, subjects }: JwtOptions): void {
+function requireRules(rules: Omit<JwtOptions, keyof ProviderKeysOptions | "now">): void {
+  const { algorithms, audience, issuer, scope, subjects, ...rest } = rules;
+  requireNoMore(rest);
+
   for (const [name, value] of Object.entries({ issuer, audience })) {
     if (typeof value !== "string" || value === "")
       throw new TypeError(`Cannot accept JWTs: \`${name}\` is missing`);

@@ -10,22 +10,22 @@ export interface ProviderKeysOptions {
   readonly jwksUrl: URL;
 
   /** Fetches the keys. @default the platform's `fetch` */
-  readonly fetch?: (url: string, init: RequestInit) => Promise<Response>;
+  readonly fetch?: ((url: string, init: RequestInit) => Promise<Response>) | undefined;
 
   /** How long one fetch of the keys may take, in milliseconds. @default {5_000} */
-  readonly timeoutMs?: number;
+  readonly timeoutMs?: number | undefined;
 
   /**
    * Called with the reason when keys could not be fetched, at most once a cooldown; cached keys may
    * still be used. What it throws is ignored.
    */
-  readonly onKeysUnavailable?: (cause: unknown) => void;
+  readonly onKeysUnavailable?: ((cause: unknown) => void) | undefined;
 
   /** Called when keys were fetched. What it throws is ignored. */
-  readonly onKeysFetched?: () => void;
+  readonly onKeysFetched?: (() => void) | undefined;
 
   /** Milliseconds that never go back, by which cached keys age. @default `performance.now` */
-  readonly monotonic?: () => number;
+  readonly monotonic?: (() => number) | undefined;
 }
 
 /** The keys that may have signed a token. */
@@ -84,7 +84,7 @@ type Keys = ReturnType<typeof createLocalJWKSet>;
  * The keys of an identity provider. jose parses and selects them. This function decides when to
  * fetch them, and which of them are old enough to wait for others.
  *
- * @throws {TypeError} If `timeoutMs` cannot be used.
+ * @throws {TypeError} If `jwksUrl` or `timeoutMs` cannot be used.
  */
 export function providerKeys(options: ProviderKeysOptions) {
   const { monotonic = () => performance.now(), onKeysUnavailable, onKeysFetched } = options;
@@ -334,6 +334,8 @@ function jwksFetcher({
   timeoutMs = 5_000,
 }: ProviderKeysOptions): () => Promise<JSONWebKeySet> {
   requireNumber("timeoutMs", timeoutMs, { max: MAX_TIMER_MS });
+  if (typeof jwksUrl?.href !== "string")
+    throw new TypeError("Cannot accept JWTs: `jwksUrl` must be a URL");
 
   return async () => {
     const signal = AbortSignal.timeout(timeoutMs);

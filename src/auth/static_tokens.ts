@@ -24,8 +24,8 @@ import { MAX_TOKEN_LENGTH, requireStaticTokens, unknownToken } from "./token_for
  * ```
  */
 export function staticTokens(tokens: readonly string[]): Authenticate {
-  if (tokens.length === 0) throw new TypeError("Cannot use static tokens: expected at least one");
   requireStaticTokens(tokens);
+  if (tokens.length === 0) throw new TypeError("Cannot use static tokens: expected at least one");
 
   const verdicts = new Map(
     tokens

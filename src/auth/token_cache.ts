@@ -1,6 +1,6 @@
 import { hash } from "node:crypto";
 
-import { PlantStoreError, requireNumber } from "../errors.ts";
+import { PlantStoreError, requireNoMore, requireNumber } from "../errors.ts";
 import { accepted, refused, type Verdict } from "./authenticate.ts";
 import { staticVerdict } from "./static_tokens.ts";
 import { digestKey, MAX_TOKEN_LENGTH, requireStaticTokens, unknownToken } from "./token_format.ts";
@@ -16,18 +16,18 @@ export interface TokenCacheOptions {
    *
    * @default none
    */
-  readonly staticTokens?: readonly string[];
+  readonly staticTokens?: readonly string[] | undefined;
   /**
    * How long a stored token with the scope `write` is accepted after the tokens were last read, in
    * milliseconds: a revocation takes effect within this time, even if the database hangs.
    *
    * @default {Infinity}
    */
-  readonly maxAgeMs?: number;
+  readonly maxAgeMs?: number | undefined;
   /** Milliseconds since 1970 UTC. @default `Date.now` */
-  readonly now?: () => number;
+  readonly now?: (() => number) | undefined;
   /** Milliseconds that never go back, by which the tokens age. @default `performance.now` */
-  readonly monotonic?: () => number;
+  readonly monotonic?: (() => number) | undefined;
 }
 
 /**
@@ -50,8 +50,14 @@ export interface TokenCacheOptions {
  * ```
  */
 export async function tokenCache(store: ServerTokens, options: TokenCacheOptions = {}) {
-  const { staticTokens = [], maxAgeMs = Infinity, now = Date.now } = options;
-  const { monotonic = () => performance.now() } = options;
+  const {
+    staticTokens = [],
+    maxAgeMs = Infinity,
+    now = Date.now,
+    monotonic = () => performance.now(),
+    ...rest
+  } = options;
+  requireNoMore(rest);
   requireStaticTokens(staticTokens);
   requireNumber("maxAgeMs", maxAgeMs, { max: Infinity });
 

@@ -10,7 +10,7 @@ const CHECK_CHARACTERS = 6;
 /** Options of {@linkcode mintToken}. */
 export interface MintOptions {
   /** Fills bytes with cryptographically strong randomness. @default `crypto.getRandomValues` */
-  readonly random?: (bytes: Uint8Array<ArrayBuffer>) => unknown;
+  readonly random?: ((bytes: Uint8Array<ArrayBuffer>) => unknown) | undefined;
 }
 
 /**
@@ -97,6 +97,9 @@ export function staticTokenFault(token: string): string | undefined {
  * @throws {TypeError} If one cannot be used. The message has its place in the list, not the token.
  */
 export function requireStaticTokens(tokens: readonly string[]): void {
+  // A text would be taken for tokens of one character.
+  if (!Array.isArray(tokens)) throw new TypeError("Cannot use static tokens: expected a list");
+
   for (const [index, token] of tokens.entries()) {
     const fault = staticTokenFault(token);
     if (fault !== undefined)

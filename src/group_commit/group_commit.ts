@@ -1,6 +1,6 @@
 import { MAX_TIMER_MS, onNextTurn, startDeadline, withDeadline } from "../async/timers.ts";
 import type { AddOutcome, PlantStore, StoreOutcome } from "../database/database.ts";
-import { PlantStoreError, requireNumber } from "../errors.ts";
+import { PlantStoreError, requireNoMore, requireNumber } from "../errors.ts";
 import { type NewPlant, sizeOf } from "../plant/plant.ts";
 import { expectedAfter, lingerMsAfter, nextStep } from "./next_step.ts";
 
@@ -69,7 +69,7 @@ export interface GroupCommit {
  * after a batch of several, whose clients often send again, and for three milliseconds at most.
  * With `maxInFlight`, several batches are in flight.
  *
- * @throws {TypeError} If an option is not a number that limits something.
+ * @throws {TypeError} If the store cannot add, or an option does not exist or limits nothing.
  *
  * @example
  * ```ts
@@ -84,9 +84,20 @@ export interface GroupCommit {
  * ```
  */
 export function groupCommit(store: PlantStore, options: GroupCommitOptions = {}): GroupCommit {
-  const { queueLimit = 10_000, queueBytes = 2 ** 26 } = options;
-  const { timeoutMs = 5_000, maxInFlight = 1 } = options;
-  const { defer = onNextTurn, onCommit = () => {} } = options;
+  const {
+    queueLimit = 10_000,
+    queueBytes = 2 ** 26,
+    timeoutMs = 5_000,
+    maxInFlight = 1,
+    defer = onNextTurn,
+    onCommit = () => {},
+    ...rest
+  } = options;
+  requireNoMore(rest);
+  if (typeof store?.add !== "function")
+    throw new TypeError(
+      "Cannot create the queue: `store.add` must be a function; is the store awaited?",
+    );
 
   for (const [name, value] of Object.entries({ queueLimit, queueBytes, maxInFlight }))
     requireNumber(name, value);

@@ -1,6 +1,7 @@
 import { Elysia } from "elysia";
 
 import type { Authenticate } from "../auth/authenticate.ts";
+import { requireNoMore } from "../errors.ts";
 import type { GroupCommit } from "../group_commit/group_commit.ts";
 import { bearerGuard, type Exchange } from "./bearer_guard.ts";
 import { bodyReader } from "./body.ts";
@@ -32,7 +33,7 @@ export interface AppOptions {
   readonly ready: () => Promise<readonly string[] | void>;
 
   /**
-   * Gets every error and every response. @default prints the internal errors by `console.error`,
+   * Gets every error and every response. What it throws is printed. @default prints the internal errors by `console.error`,
    * and nothing else
    */
   readonly observer?: Observer | undefined;
@@ -109,17 +110,23 @@ const CONSOLE: Observer = {
  * ```
  */
 export function createApp(options: AppOptions) {
-  const {
-    clientAddress = () => undefined,
-    corsOrigins = [],
-    docsFiles,
-    isShuttingDown = () => false,
-    observer = CONSOLE,
-    renderMetrics,
-  } = options;
   requireParts(options);
-  const body = bodyReader(options.maxBodyBytes);
+  const {
+    plants,
+    authenticate,
+    ready,
+    observer = CONSOLE,
+    maxBodyBytes,
+    corsOrigins = [],
+    clientAddress = () => undefined,
+    docsFiles,
+    renderMetrics,
+    isShuttingDown = () => false,
+    ...rest
+  } = options;
+  requireNoMore(rest);
 
+  const body = bodyReader(maxBodyBytes);
   const exchanges = new WeakMap<Request, Exchange>();
 
   // A response is checked, not rewritten. Elysia generates code now, not at the first request:
@@ -131,12 +138,12 @@ export function createApp(options: AppOptions) {
     })
     .mapResponse({ as: "global" }, successResponse);
   // Above every route. What it adds to their contexts is not for their types.
-  base.use(bearerGuard(options.authenticate, exchanges));
+  base.use(bearerGuard(authenticate, exchanges));
 
-  const app = base.use(health(options.ready));
+  const app = base.use(health(ready));
   if (docsFiles !== undefined) app.use(docs(docsFiles));
   if (renderMetrics !== undefined) app.use(metrics(renderMetrics));
-  const whole = app.use(plantsApi(options.plants, body.read));
+  const whole = app.use(plantsApi(plants, body.read));
 
   const handle = whole.fetch;
   const cors = corsOrigins.length === 0 ? undefined : corsFor(corsOrigins);
@@ -173,17 +180,25 @@ function metrics(render: RenderMetrics) {
 /**
  * JavaScript has no types: without this a missing part would fail at the first request.
  *
- * @throws {TypeError} If a part is missing.
+ * @throws {TypeError} If a part is missing, or cannot be used.
  */
-function requireParts(options: AppOptions): void {
-  const parts = {
-    "plants.add": options.plants?.add,
-    ready: options.ready,
-    authenticate: options.authenticate,
+function requireParts({ plants, authenticate, ready, ...others }: AppOptions): void {
+  const { observer = CONSOLE, clientAddress, renderMetrics, isShuttingDown } = others;
+  const required = {
+    "plants.add": plants?.add,
+    ready,
+    authenticate,
+    "observer.onError": observer?.onError,
+    "observer.onResponse": observer?.onResponse,
   };
+  const optional = { clientAddress, renderMetrics, isShuttingDown };
+  const given = Object.entries(optional).filter(([, part]) => part !== undefined);
 
-  for (const [name, part] of Object.entries(parts)) {
+  for (const [name, part] of [...Object.entries(required), ...given]) {
     if (typeof part !== "function")
       throw new TypeError(`Cannot create the app: \`${name}\` must be a function`);
   }
+
+  if ("probe" in plants)
+    throw new TypeError("Cannot create the app: `plants` is a store: use groupCommit(store)");
 }

@@ -1,7 +1,7 @@
 import { Elysia } from "elysia";
 
 import { MAX_TIMER_MS, withDeadline } from "../async/timers.ts";
-import { PlantStoreError, requireNumber } from "../errors.ts";
+import { PlantStoreError, requireNoMore, requireNumber } from "../errors.ts";
 
 /**
  * The two public paths for supervisors and load balancers: `/livez` returns 200 while the process
@@ -44,12 +44,12 @@ export interface ReadinessOptions {
    *
    * @default {500}
    */
-  readonly maxAgeMs?: number;
+  readonly maxAgeMs?: number | undefined;
   /**
    * How long a probe may take before the storage counts as hanging, in milliseconds. @default
    * {1_000}
    */
-  readonly timeoutMs?: number;
+  readonly timeoutMs?: number | undefined;
 }
 
 /**
@@ -78,7 +78,8 @@ export function readiness<Verdict>(
   probe: () => Promise<Verdict>,
   options: ReadinessOptions = {},
 ): () => Promise<Verdict> {
-  const { maxAgeMs = 500, timeoutMs = 1_000 } = options;
+  const { maxAgeMs = 500, timeoutMs = 1_000, ...rest } = options;
+  requireNoMore(rest);
   requireNumber("maxAgeMs", maxAgeMs, { min: 0, max: MAX_TIMER_MS });
   requireNumber("timeoutMs", timeoutMs, { max: MAX_TIMER_MS });
 

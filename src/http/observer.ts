@@ -22,7 +22,8 @@ export interface CompletedRequest extends ObservedRequest {
 }
 
 /**
- * The port of logs, metrics and traces. Its methods are called on the hot path, and must not throw.
+ * The port of logs, metrics and traces. Its methods are called on the hot path. What they throw is
+ * printed by `console.error`, and changes no response.
  *
  * @example
  * ```ts

@@ -50,20 +50,22 @@ export function respond(
       cors?.addHeaders(response, request);
       if (request.method === "HEAD") completeHead(response);
 
-      observer.onResponse({
-        method: request.method,
-        path: path?.pattern ?? "other",
-        status: response.status,
-        durationMs: performance.now() - arrivedAt,
-        requestId,
-        clientAddress,
-        caller: exchange?.caller,
-      });
+      attempt(requestId, () =>
+        observer.onResponse({
+          method: request.method,
+          path: path?.pattern ?? "other",
+          status: response.status,
+          durationMs: performance.now() - arrivedAt,
+          requestId,
+          clientAddress,
+          caller: exchange?.caller,
+        }),
+      );
 
       // Bun reads the rest of a small body by itself. While the server is shutting down, the
       // client's next request would meet a server that has stopped.
-      if (isShuttingDown(arrivedAt) || hasUnreadBody(request))
-        response.headers.set("connection", "close");
+      const isLast = attempt(requestId, () => isShuttingDown(arrivedAt)) === true;
+      if (isLast || hasUnreadBody(request)) response.headers.set("connection", "close");
       return response;
     };
 
@@ -72,7 +74,7 @@ export function respond(
         cause instanceof PlantStoreError
           ? cause
           : new PlantStoreError("internal", undefined, { cause });
-      observer.onError(error, { requestId, clientAddress });
+      attempt(requestId, () => observer.onError(error, { requestId, clientAddress }));
 
       const isHead = request.method === "HEAD";
       const response = isHead ? headOf(error) : errorResponse(error);
@@ -116,6 +118,19 @@ export function respond(
     }
     return response instanceof Promise ? response.then(complete, fail) : complete(response);
   };
+}
+
+/**
+ * Calls a function of the program around the app, and prints what it throws: the plant may be stored,
+ * and its client needs the response.
+ */
+function attempt<Result>(requestId: string, call: () => Result): Result | undefined {
+  try {
+    return call();
+  } catch (cause) {
+    console.error(`Request ${requestId}: \`observer\` or \`isShuttingDown\` threw:`, cause);
+    return undefined;
+  }
 }
 
 /** A request's own id, if it matches {@linkcode REQUEST_ID_PATTERN}, or a new one. */

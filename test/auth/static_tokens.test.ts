@@ -36,6 +36,8 @@ test.each([
   [["no spaces are in a token"], "token 1 has characters that a bearer token cannot have"],
   [["one-token-of-many,another-one"], "token 1 has characters that a bearer token cannot have"],
   [[], "expected at least one"],
+  ["a-token-of-the-greenhouse" as never, "expected a list"],
+  [undefined as never, "expected a list"],
 ])(
   "staticTokens() refuses what cannot be used, and does not repeat it: case %#",
   (tokens, fault) => {

@@ -4,6 +4,7 @@ import { Elysia, status } from "elysia";
 
 import { staticTokens } from "../../src/auth/static_tokens.ts";
 import type { AddOutcome } from "../../src/database/database.ts";
+import { memoryStore } from "../../src/database/memory.ts";
 import type * as errors from "../../src/errors.ts";
 import { ERRORS, PlantStoreError } from "../../src/errors.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
@@ -14,6 +15,13 @@ import { fern } from "../support/plants.ts";
 import { readError } from "../support/responses.ts";
 
 const FERN = fern({ tag: "indoor" });
+
+/** What an app needs. */
+const PARTS = {
+  plants: groupCommit(memoryStore()),
+  ready: async () => {},
+  authenticate: staticTokens([TOKEN]),
+};
 
 test("createApp() prints internal errors by default, with the request's id and the cause, and nothing else", async () => {
   using print = spyOn(console, "error").mockImplementation(() => {});
@@ -35,6 +43,13 @@ test.each([
   [{ plants: {} }, "`plants.add` must be a function"],
   [{ plants: { add() {} } }, "`ready` must be a function"],
   [{ plants: { add() {} }, ready() {} }, "`authenticate` must be a function"],
+  [{ ...PARTS, plants: memoryStore() }, "`plants` is a store: use groupCommit(store)"],
+  [{ ...PARTS, observer: { onError() {} } }, "`observer.onResponse` must be a function"],
+  [{ ...PARTS, observer: { onResponse() {} } }, "`observer.onError` must be a function"],
+  [{ ...PARTS, observer: null }, "`observer.onError` must be a function"],
+  [{ ...PARTS, clientAddress: "127.0.0.1" }, "`clientAddress` must be a function"],
+  [{ ...PARTS, renderMetrics: "" }, "`renderMetrics` must be a function"],
+  [{ ...PARTS, isShuttingDown: false }, "`isShuttingDown` must be a function"],
 ])("createApp(%j) is refused, and says why", (options, reason) => {
   expect(() => createApp(options as unknown as AppOptions)).toThrow(
     `Cannot create the app: ${reason}`,

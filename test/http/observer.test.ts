@@ -1,10 +1,11 @@
-import { expect, test } from "bun:test";
+import { expect, spyOn, test } from "bun:test";
 
 import type { PlantStoreError } from "../../src/errors.ts";
 import type { AppOptions } from "../../src/http/app.ts";
 import type { CompletedRequest, ObservedRequest } from "../../src/http/observer.ts";
 import { postPlant, testApp, TOKEN } from "../support/app.ts";
-import { fern } from "../support/plants.ts";
+import { fern, ivy, returned } from "../support/plants.ts";
+import { readError, readPlant } from "../support/responses.ts";
 
 /** An app, and what its observer was told. */
 function watchedApp(options: Partial<AppOptions> = {}) {
@@ -117,4 +118,30 @@ test("the observer is told of a bad Host, and why credentials were refused, but 
   ]);
   expect<unknown>(errors.map(({ requestId }) => requestId)).toEqual(requestIds);
   expect(JSON.stringify(errors)).not.toContain("unknown-token-0123");
+});
+
+test("what the observer and `isShuttingDown` throw is printed, and takes no response with it", async () => {
+  using print = spyOn(console, "error").mockImplementation(() => {});
+  const cause = new Error("the log is closed");
+  const fail = () => {
+    throw cause;
+  };
+  const app = testApp({
+    observer: { onError: fail, onResponse: fail },
+    isShuttingDown: fail,
+  });
+
+  const stored = await app.fetch(postPlant(fern(), { "x-request-id": "request-1" }));
+  expect(await readPlant(stored)).toEqual({ status: 200, body: returned(fern()) });
+  const taken = await app.fetch(postPlant(ivy(), { "x-request-id": "request-2" }));
+  expect(await readError(taken)).toMatchObject({ status: 409, error: 4091 });
+
+  const printed = (id: string) => [
+    `Request ${id}: \`observer\` or \`isShuttingDown\` threw:`,
+    cause,
+  ];
+  expect(print.mock.calls).toEqual([
+    ...Array.from({ length: 2 }, () => printed("request-1")),
+    ...Array.from({ length: 3 }, () => printed("request-2")),
+  ]);
 });

@@ -9,6 +9,7 @@ import {
   type JwtOptions,
   memoryStore,
   memoryTokens,
+  mintToken,
   readiness,
   tokenCache,
 } from "../../src/mod.ts";
@@ -45,6 +46,68 @@ test.each(NUMBERS)("a wrong `%s` is refused by what takes it: case %#", (name, u
   use(2 ** 31 - 1);
   if (expected === TIMER) expect(() => use(2 ** 31)).toThrow(TypeError);
 });
+
+test.each<[what: string, use: (options: object) => unknown]>([
+  ["createApp()", app],
+  ["groupCommit()", (options) => groupCommit(memoryStore(), options)],
+  ["readiness()", (options) => readiness(async () => {}, options)],
+  ["tokenCache()", (options) => tokenCache(memoryTokens(), options)],
+  ["jwtAuthenticator()", jwt],
+])("%s refuses an option that does not exist: it may be a misspelled one", async (_what, use) => {
+  const call = async () => use({ timeoutms: 1 });
+  await expect(call()).rejects.toThrow(
+    new TypeError("Cannot use `timeoutms`: there is no such option"),
+  );
+});
+
+test("every option may be undefined, and has its default then", async () => {
+  app({
+    observer: undefined,
+    maxBodyBytes: undefined,
+    corsOrigins: undefined,
+    clientAddress: undefined,
+    docsFiles: undefined,
+    renderMetrics: undefined,
+    isShuttingDown: undefined,
+  });
+  readiness(async () => {}, { maxAgeMs: undefined, timeoutMs: undefined });
+  const clocks = { now: undefined, monotonic: undefined };
+  await tokenCache(memoryTokens(), { staticTokens: undefined, maxAgeMs: undefined, ...clocks });
+  mintToken({ random: undefined });
+  jwtAuthenticator({
+    jwksUrl: new URL("https://id.example.org/jwks"),
+    issuer: "https://id.example.org/",
+    audience: "plant-store",
+    scope: undefined,
+    subjects: undefined,
+    algorithms: undefined,
+    fetch: undefined,
+    timeoutMs: undefined,
+    onKeysFetched: undefined,
+    onKeysUnavailable: undefined,
+    ...clocks,
+  });
+});
+
+test.each([undefined, Promise.resolve(memoryStore()), { probe() {} }])(
+  "groupCommit() refuses what is no store, as one that is not awaited: %p",
+  (store) => {
+    expect(() => groupCommit(store as never)).toThrow(
+      new TypeError(
+        "Cannot create the queue: `store.add` must be a function; is the store awaited?",
+      ),
+    );
+  },
+);
+
+test.each([undefined, "https://id.example.org/jwks"])(
+  "jwtAuthenticator() refuses the `jwksUrl` %p",
+  (jwksUrl) => {
+    expect(() => jwt({ jwksUrl })).toThrow(
+      new TypeError("Cannot accept JWTs: `jwksUrl` must be a URL"),
+    );
+  },
+);
 
 test.each([NaN, Infinity, -1, 2 ** 31])(
   "readiness() refuses a verdict that is fresh for %d ms",
@@ -165,6 +228,7 @@ test("createApp() takes the origins of pages and of apps in a web view", () => {
 });
 
 test.each([
+  ["a-token-of-the-greenhouse", "expected a list"],
   [["x"], "token 1 has fewer than 16 characters"],
   [
     ["known-token-0123456789", "no spaces are in a token"],
@@ -173,7 +237,7 @@ test.each([
 ])(
   "tokenCache() refuses the static tokens that staticTokens() refuses: %j",
   async (staticTokens, fault) => {
-    const cache = tokenCache(memoryTokens(), { staticTokens });
+    const cache = tokenCache(memoryTokens(), { staticTokens: staticTokens as string[] });
     await expect(cache).rejects.toThrow(new TypeError(`Cannot use static tokens: ${fault}`));
   },
 );

@@ -2,7 +2,6 @@ import { staticTokens } from "../../src/auth/static_tokens.ts";
 import { memoryStore } from "../../src/database/memory.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import { type AppOptions, createApp } from "../../src/http/app.ts";
-import type { Observer } from "../../src/http/observer.ts";
 import { postPlant, TOKEN } from "./client.ts";
 import { headersOf } from "./load.ts";
 import type { WireRequest } from "./oracle.ts";
@@ -10,25 +9,17 @@ import { streamOf } from "./stream.ts";
 
 export { postPlant, TOKEN };
 
-/** The app over a fresh memory store; every part can be replaced. An internal error fails the test. */
+/** The app over a fresh memory store; every part can be replaced. It prints internal errors. */
 export function testApp(options: Partial<AppOptions> = {}) {
   const store = memoryStore();
   return createApp({
     plants: groupCommit(store),
     ready: () => store.probe(),
     authenticate: staticTokens([TOKEN]),
-    observer: THROWS_INTERNAL_ERRORS,
     renderMetrics: async () => "",
     ...options,
   });
 }
-
-const THROWS_INTERNAL_ERRORS: Observer = {
-  onError({ code, cause }) {
-    if (code === "internal") throw cause;
-  },
-  onResponse() {},
-};
 
 /**
  * A request as a server of the web gives it to an app: with its length, unless its body comes in
