@@ -39,7 +39,8 @@ async function run({ argument: source, flags, config, adapter, io }: Call): Prom
   let line = 0;
 
   try {
-    await using opened = await openForWriting({ create: true });
+    const onCreate = (created: string) => progress.print(`Created database "${created}"\n`);
+    await using opened = await openForWriting({ create: true, onCreate });
 
     for await (const { lines, bytes } of batchesOf(input, maxLineBytes, io.stop)) {
       const plants = lines.flatMap(({ plant }) => plant ?? []);

@@ -1,22 +1,24 @@
 import { withAbort } from "../async/timers.ts";
 import { CommandError } from "../errors.ts";
-import type { Subcommand } from "./command.ts";
+import { DATABASE_FLAG, type Subcommand } from "./command.ts";
 import { writeOutput } from "./terminal.ts";
+
+const HELP = `
+With NODE_ENV=production a server creates no database: run this once before its
+first start. On PostgreSQL run it as a role that may create tables.`;
 
 /** `plant-store migrate`. */
 export const migrate: Subcommand = {
   usage: "migrate",
-  description:
-    "Bring a database on PostgreSQL to the newest schema, as a role that may create tables",
-  flags: [
-    ["--dry-run", "Print the SQL, and change nothing"],
-    ["--database <url>", "The database, postgres://… [DATABASE_URL]"],
-  ],
-  example: "migrate --database postgres://owner@localhost/plants --dry-run",
+  description: "Create the database, or bring it to the newest schema",
+  flags: [["--dry-run", "Print the SQL, and change nothing"], DATABASE_FLAG],
+  help: () => HELP,
+  example: "migrate --database /var/lib/plant-store/plants.db",
   async run({ flags, adapter, io }) {
     const dryRun = flags["dryRun"] === true;
     const database = await adapter();
-    const migrations = await withAbort(database.migrate({ dryRun }), io.stop);
+    const onCreate = (created: string) => io.stderr(`Created database "${created}"\n`);
+    const migrations = await withAbort(database.migrate({ dryRun, onCreate }), io.stop);
     if (migrations === undefined)
       throw new CommandError("Stopped: the schema may or may not be up to date");
     if (dryRun) await writeOutput(io, migrations.map(({ script }) => script).join(""));

@@ -111,7 +111,7 @@ async function createToken({ argument: name, flags, adapter, io }: Call): Promis
 
   const action = `create token "${name}"`;
   const advice = `a token of this name may exist now although its secret was not shown: remove it with plant-store token delete ${name}`;
-  const onCreate = () => io.stderr(`Created database "${database}".\n`);
+  const onCreate = (created: string) => io.stderr(`Created database "${created}".\n`);
   const open = () => openForWriting({ create: true, onCreate });
 
   await withTokens(open, { action, database, advice }, async (tokens) => {

@@ -17,14 +17,11 @@ export interface DatabaseAdapter {
    */
   readonly flag: string;
 
-  /**
-   * Opens the database for a server, and creates it if there is none. None of its calls blocks the
-   * thread.
-   */
+  /** Opens the database for a server. None of its calls blocks the thread. */
   openForServing(options: ServingOptions): Promise<ServingDatabase>;
 
   /** Opens the database for a command that writes, even while a server runs. */
-  openForWriting(options?: WritingOptions): Promise<WritingDatabase>;
+  openForWriting(options?: CreationOptions): Promise<WritingDatabase>;
 
   /** Opens the plants for a command that only reads: creates no database, and changes none. */
   openPlants(): Promise<OpenPlants>;
@@ -65,37 +62,45 @@ export interface DatabaseAdapter {
   restore(source: string, options: ReadOptions): Promise<RestoreResult | undefined>;
 
   /**
-   * Brings the schema up to date. A dry run changes nothing.
+   * Brings the schema up to date, and creates the database if there is none. A dry run changes
+   * nothing.
    *
    * @returns The name and the SQL of each pending migration.
    */
   migrate(options: {
     readonly dryRun: boolean;
+    readonly onCreate?: CreationOptions["onCreate"];
   }): Promise<readonly { readonly tag: string; readonly script: string }[]>;
 }
 
-/** How to open a database: `create` creates it if there is none, `write` and `read` need one. */
+/**
+ * How to open a database: `create` creates it if there is none, or has no tables; `write` and `read`
+ * need one.
+ */
 export type Access = "create" | "write" | "read";
 
 /** Takes a line for the user or the log about a problem that loses no data. */
 export type OnWarning = (message: string, cause?: unknown) => void;
 
+/**
+ * Whether to create a database. A first start and a disk that is not mounted look alike: what was
+ * stored under the mount point is hidden when the disk comes.
+ */
+export interface CreationOptions {
+  /** Whether to create the database if there is none. @default {false} */
+  readonly create?: boolean;
+  /** Called with its name or its path after the database was created. @default does nothing */
+  readonly onCreate?: (created: string) => void;
+}
+
 /** How a server opens its database. */
-export interface ServingOptions {
+export interface ServingOptions extends CreationOptions {
   /** Makes the queue over a store of the database. */
   readonly gather: Gather;
   /** Called with problems that the operator should know of. @default does nothing */
   readonly onWarning?: OnWarning;
   /** Called with information for the operator. @default does nothing */
   readonly onInfo?: (message: string, properties: Record<string, unknown>) => void;
-}
-
-/** How a command writes. */
-export interface WritingOptions {
-  /** Whether to create the database if there is none. @default {false} */
-  readonly create?: boolean;
-  /** Called after the database was created. @default does nothing */
-  readonly onCreate?: () => void;
 }
 
 /**

@@ -168,6 +168,8 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
   const adapter = await adapterOf(config.database, readUrl);
   const opening = adapter.openForServing({
     gather,
+    create: !config.production,
+    onCreate: (created) => log.warning(`Created an empty database: ${created}`),
     onWarning: (message, cause) => log.warning(message, { cause }),
     onInfo: (message, properties) => log.info(message, properties),
   });

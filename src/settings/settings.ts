@@ -177,7 +177,7 @@ export const SETTINGS = {
 
   production: setting("Authentication", {
     variables: { NODE_ENV: "" },
-    meaning: "with `production`, the first start creates no token",
+    meaning: "with `production`, a start creates no database and no token",
     parse: (environment) => environment.text === "production",
   }),
 

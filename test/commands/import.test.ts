@@ -56,7 +56,7 @@ test("import of an export gives the same export, byte for byte, over a pipe", as
   expect(run).toEqual({
     exitCode: 0,
     stdout: "",
-    stderr: `${HOSTILE_PLANTS.length} added, 0 already there, 0 refused\n`,
+    stderr: `Created database "${database.at("copy.db")}"\n${HOSTILE_PLANTS.length} added, 0 already there, 0 refused\n`,
   });
   expect(await exported(database.at("copy.db"))).toBe(await exported(database.path));
 });
@@ -218,7 +218,7 @@ test.concurrent.skipIf(skipsZeros).each(["-", "/dev/zero"])(
     run.child.kill("SIGINT");
     expect(await run.child.exited).toBe(1);
     expect(await run.stderr.end).toMatch(
-      /^Stopped after line 0, run the import again to continue: 0 added, [^\n]+\n$/,
+      /^Created database "[^\n]+"\nStopped after line 0, run the import again to continue: 0 added, [^\n]+\n$/,
     );
   },
 );
@@ -306,7 +306,7 @@ test.skipIf(skipsShim())(
     expect(run).toMatchObject({ exitCode: 1, stdout: "" });
 
     const [, line] =
-      /^Cannot add plants after line (\d+): database or disk is full\n$/.exec(run.stderr) ?? [];
+      /\nCannot add plants after line (\d+): database or disk is full\n$/.exec(run.stderr) ?? [];
     expect(Number(line)).toBeGreaterThan(0);
     expect(await exported(disk.database)).toBe(linesOf(Number(line)).join(""));
   },

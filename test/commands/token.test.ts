@@ -33,6 +33,7 @@ test.concurrent(
   "a running server accepts a new token, and refuses a revoked one, within seconds",
   async () => {
     using here = world();
+    await runToEnd({ cwd: here.cwd, args: ["migrate"] });
     await using server = await startServer({ cwd: here.cwd, env: { NODE_ENV: "production" } });
     const created = await here.token("create", "greenhouse", "--expires", "90d");
     expect(created.stdout).toMatch(/^plant_\w{38}\n$/);
@@ -137,7 +138,7 @@ const refused: [string[], number, string][] = [
   [
     ["list", "--database", "file:missing.db"],
     1,
-    'Cannot open database "missing.db": there is no such file; choose another with --database',
+    'Cannot open database "missing.db": there is no such file: mount its disk, or choose another with --database; for',
   ],
   // It is not called created.
   [
@@ -167,8 +168,7 @@ test.concurrent(
   async () => {
     using here = world();
     const created = await runOnFullDisk(here.cwd, "token", "create", "greenhouse");
-    const says =
-      'Created database "plants.db".\nCannot write the output: no space left on device\n';
+    const says = `Created database "${here.cwd}/plants.db".\nCannot write the output: no space left on device\n`;
     expect(created).toMatchObject({ exitCode: 1, stderr: says });
     expect(await here.list()).toEqual([]);
   },

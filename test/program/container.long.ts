@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 
-import { post } from "../support/client.ts";
+import { post, untilTokenIs } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { blocks } from "../support/guides.ts";
 import { missing, skipped } from "../support/missing.ts";
@@ -56,7 +56,18 @@ test.skipIf(skips)(
     const volume = await makeVolume("plants");
     expect(ownerOf(volume)).toEqual({ uid: USER, gid: USER });
 
-    let token: string;
+    const refused = await runToEnd({ program: await containerOn(volume) });
+    expect(refused).toMatchObject({ exitCode: 1, stdout: "" });
+    expect(refused.stderr).toContain("plant-store migrate --database /data/plants.db\n");
+
+    // As `docker run --rm … token create` does.
+    const created = await runToEnd({
+      program: await containerOn(volume),
+      args: ["token", "create", "greenhouse"],
+    });
+    expect(created).toMatchObject({ exitCode: 0 });
+    const token = created.stdout.trim();
+
     {
       const program = await containerOn(volume);
       await using server = await startServer({ program });
@@ -66,12 +77,12 @@ test.skipIf(skips)(
       );
       expect(ownerOf(`/proc/${pid}`)).toEqual({ uid: USER, gid: USER });
 
-      // As `docker exec` does.
-      const created = await runToEnd({ program, args: ["token", "create", "greenhouse"] });
-      expect(created).toMatchObject({ exitCode: 0 });
-      token = created.stdout.trim();
-      while ((await post(server.url, undefined, { token })).status === 401) await Bun.sleep(50);
       expect((await post(server.url, undefined, { token })).status).toBe(200);
+
+      // As `docker exec` does.
+      const another = await runToEnd({ program, args: ["token", "create", "balcony"] });
+      expect(another).toMatchObject({ exitCode: 0 });
+      await untilTokenIs(200, server.url, another.stdout.trim());
 
       // As `docker stop` does.
       process.kill(pid, "SIGTERM");
@@ -89,7 +100,10 @@ test.skipIf(skips)(
   async () => {
     const volume = home.at("root");
     mkdirSync(volume, { mode: 0o755 });
-    const { exitCode, stderr } = await runToEnd({ program: await containerOn(volume) });
+    const { exitCode, stderr } = await runToEnd({
+      program: await containerOn(volume),
+      args: ["migrate"],
+    });
     expect({ exitCode, line: stderr.split("\n")[0] }).toEqual({
       exitCode: 1,
       line:

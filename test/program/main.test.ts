@@ -134,7 +134,11 @@ test.concurrent.each([
   ["production\r", /defines\.json/],
   ["\tproduction", /defines\.json/],
 ])("NODE_ENV=%j creates no token", async (NODE_ENV, says) => {
-  await using program = start({ args: ["--port", "0"], env: { NODE_ENV } });
+  using directory = emptyDirectory();
+  const cwd = directory.path;
+  await runToEnd({ cwd, args: ["migrate"] });
+
+  await using program = start({ cwd, args: ["--port", "0"], env: { NODE_ENV } });
   await program.stderr.until(says);
   program.child.kill("SIGTERM");
   expect(await program.stderr.end).not.toMatch(/plant_[0-9A-Za-z]{38}/);
@@ -147,8 +151,12 @@ test.concurrent("in production there is no warning if a token or JWTs are accept
     AUTH_AUDIENCE: "plant-store",
   };
 
+  using directory = emptyDirectory();
+  const cwd = directory.path;
+  await runToEnd({ cwd, args: ["migrate"] });
+
   for (const settings of [{ AUTH_TOKENS: TOKEN }, provider]) {
-    await using server = await startServer({ env: { NODE_ENV: "production", ...settings } });
+    await using server = await startServer({ cwd, env: { NODE_ENV: "production", ...settings } });
     server.child.kill("SIGTERM");
     expect(await server.stderr.end).not.toContain("No token");
   }

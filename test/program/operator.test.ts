@@ -305,6 +305,38 @@ const units = new Map(
     }),
 );
 
+test.concurrent(
+  "the unit's server is refused until the line above it has created the database",
+  async () => {
+    using home = emptyDirectory();
+    const here = (text: string) => text.replaceAll("/var/lib/plant-store", home.path);
+
+    const unit = file("systemd", "ini", "/etc/systemd/system/plant-store.service");
+    const [, command = ""] = /^ExecStart=\/usr\/local\/bin\/(.*)$/m.exec(unit) ?? [];
+    const [, environment = ""] = /^Environment=(.*)$/m.exec(unit) ?? [];
+    const program = ["env", ...environment.replace("PORT=3000", "PORT=0").split(" "), "sh", "-c"];
+    const unitsServer = {
+      program: [...program, `exec ${here(command)}`],
+      cwd: home.path,
+      env: { PATH },
+    };
+
+    const refused = await runToEnd(unitsServer);
+    expect(refused).toMatchObject({ exitCode: 1, stdout: "" });
+    expect(refused.stderr).toContain(
+      here("run plant-store migrate --database /var/lib/plant-store/"),
+    );
+
+    const [install = ""] = blocks("systemd", "sh");
+    const [create = ""] = install.match(/(?<=^runuser -u plant-store -- ).*$/m) ?? [];
+    const created = await runToEnd({ ...unitsServer, program: ["sh", "-c", here(create)] });
+    expect(created).toMatchObject({ exitCode: 0 });
+
+    await using server = await startServer(unitsServer);
+    expect(await postNumbered(server.url, created.stdout.trim(), 1)).toBe(200);
+  },
+);
+
 test.skipIf(skipsWithout("systemd-analyze", "systemd"))(
   "systemd accepts every unit, the server's with and without HTTPS, and finds that one well contained",
   async () => {
@@ -414,7 +446,7 @@ test.skipIf(skipsWithout("nginx", "nginx-light"))(
       body: { error: 4131 },
     });
 
-    const [line] = await server.stderr.until(/.*\/plants.*/);
+    const [line] = await server.stderr.until(/.*"path":"\/plants".*/);
     expect(line).toContain("127.0.0.1");
     expect(line).not.toContain("192.0.2.9");
   },

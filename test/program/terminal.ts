@@ -33,12 +33,13 @@ export async function terminalPicture(): Promise<string> {
   const text = lines
     .join("\n")
     .replaceAll(token, "plant_…")
+    .replaceAll(server.cwd, "/srv")
     .replaceAll(server.url, "http://127.0.0.1:3000");
 
   // The server's output goes to a pipe here. On a terminal, the token does not expire.
   return draw(
     text
-      .replace(/^[\d:.]+ INF /gm, "")
+      .replace(/^[\d:.]+ (?:INF|WRN) /gm, "")
       .replace(/ version=\S+$/m, "")
       .replace(/^Configuration in force .*\n/m, "")
       .replace(/ It may be in a log .*/, ""),

@@ -27,6 +27,7 @@ export async function databaseFixture(plants: readonly NewPlant[]) {
 export async function openWorker(path: string, options: Partial<ServingOptions> = {}) {
   const gathered = Promise.withResolvers<PlantStore>();
   const database = await openSqliteWorker(path, {
+    create: true,
     ...options,
     gather(store) {
       gathered.resolve(store);

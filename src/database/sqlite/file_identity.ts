@@ -27,7 +27,7 @@ export function watchFiles(path: string): () => Loss | undefined {
   return () => {
     const now = identityOf(path);
 
-    // A restart would create an empty database. The file may come back, as after `mv` there and
+    // Outside of production a restart would create an empty database. The file may come back, as after `mv` there and
     // back: it is the same one then, and its WAL too.
     if (now === undefined) return { reason: lost(path), isFinal: false };
     // SQLite never opens them again. A new process does.

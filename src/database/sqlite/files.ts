@@ -52,10 +52,20 @@ function requireDatabaseFile(file: string, access: Access): void {
 
   if (access === "create") createDatabaseFile(file);
   const stats = statSync(file, { throwIfNoEntry: false });
-  if (!stats?.isFile())
-    throw new DatabaseError(
-      stats ? "it is not a file" : "there is no such file; choose another with --database",
-    );
+  if (stats === undefined) throw new DatabaseError(isMissing(file, access));
+  if (!stats.isFile()) throw new DatabaseError("it is not a file");
+}
+
+/** A disk that is not mounted comes first: it would hide what is stored below its mount point. */
+function isMissing(file: string, access: Access): string {
+  return access === "read"
+    ? "there is no such file; choose another with --database"
+    : `there is no such file: mount its disk, or choose another with --database; for a new database run ${creationOf(file)}`;
+}
+
+/** The command that creates a database. */
+export function creationOf(file: string): string {
+  return `plant-store migrate --database ${file}`;
 }
 
 /**

@@ -21,6 +21,8 @@ export const MIGRATIONS = journal.entries.map(({ tag, when }) => ({
   sql: SQL[tag] as string,
 }));
 
+export type Migration = (typeof MIGRATIONS)[number];
+
 /** When the newest known migration was made, in milliseconds since 1970 UTC. */
 export const NEWEST = Math.max(...MIGRATIONS.map(({ when }) => when));
 
@@ -32,25 +34,38 @@ export const APPLICATION_ID = 0x706c6e74;
  * together, one migrates and the other finds it done. The table of applied migrations is
  * drizzle-kit's own.
  *
+ * @returns The migrations that were applied: all of them to a new database.
  * @throws {DatabaseError} If a newer plant-store made the file.
  */
-export function migrate(connection: Connection): void {
+export function migrate(connection: Connection): readonly Migration[] {
   const applyMissing = connection.transaction(() => {
-    connection.exec(
-      "CREATE TABLE IF NOT EXISTS __drizzle_migrations (id INTEGER PRIMARY KEY, hash text NOT NULL, created_at numeric)",
-    );
-    const applied = lastMigration(connection);
-
-    for (const { sql, when } of MIGRATIONS.filter((migration) => migration.when > applied)) {
-      connection.exec(sql);
-      connection.exec(`PRAGMA application_id = ${APPLICATION_ID}`);
-      const digest = hash("sha256", sql);
-      connection.exec(
-        `INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('${digest}', ${when})`,
-      );
-    }
+    connection.exec(LEDGER);
+    const pending = pendingMigrations(connection);
+    for (const migration of pending) connection.exec(stepsOf(migration));
+    return pending;
   });
-  applyMissing.immediate();
+  return applyMissing.immediate();
+}
+
+const LEDGER =
+  "CREATE TABLE IF NOT EXISTS __drizzle_migrations (id INTEGER PRIMARY KEY, hash text NOT NULL, created_at numeric);\n";
+
+function stepsOf({ when, sql }: Migration): string {
+  return `${sql.trimEnd()}
+PRAGMA application_id = ${APPLICATION_ID};
+INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('${hash("sha256", sql)}', ${when});
+`;
+}
+
+/** The SQL of a migration, as one transaction. */
+export function scriptOf(migration: Migration): string {
+  return `BEGIN IMMEDIATE;\n${LEDGER}${stepsOf(migration)}COMMIT;\n`;
+}
+
+/** The migrations that a database with our tables lacks. */
+export function pendingMigrations(connection: Connection): readonly Migration[] {
+  const last = lastMigration(connection);
+  return MIGRATIONS.filter(({ when }) => when > last);
 }
 
 /**

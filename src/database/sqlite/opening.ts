@@ -6,9 +6,16 @@ import { type Connection, type OpenFile, valueFrom } from "./driver.ts";
 import { toDatabaseError } from "./errors.ts";
 import { isFailedSync, isLocked } from "./failure.ts";
 import { identityOf } from "./file_identity.ts";
-import { isOnePage, requireFiles } from "./files.ts";
+import { creationOf, isOnePage, requireFiles } from "./files.ts";
 import { clearUnsynced, isUnsynced, markUnsynced, requireUnmarked } from "./markers.ts";
-import { hasOurTables, lastMigration, migrate, NEWEST } from "./migrations.ts";
+import {
+  hasOurTables,
+  lastMigration,
+  migrate,
+  type Migration,
+  MIGRATIONS,
+  NEWEST,
+} from "./migrations.ts";
 import { checkOnOpening } from "./opening_check.ts";
 import { databaseFile, walBytes } from "./path.ts";
 
@@ -18,11 +25,17 @@ export const BUSY_TIMEOUT_MS = 5_000;
 /** How to connect. */
 export interface ConnectOptions {
   /**
-   * `create` creates the file if there is none; `write` and `read` need one.
+   * `create` creates the file or its tables if there are none; `write` and `read` need them.
    *
    * @default {"create"}
    */
   readonly access?: Access;
+  /**
+   * Called with the migrations that were applied, and whether that created the database.
+   *
+   * @default does nothing
+   */
+  readonly onMigrated?: (applied: readonly Migration[], isNew: boolean) => void;
   /**
    * How long to wait for the lock of another process, in milliseconds.
    *
@@ -131,6 +144,8 @@ function setUp(connection: Connection, options: ConnectOptions & OpenedFile): vo
   const hasTables = hasOurTables(connection);
   if (access === "read") return requireReadable(connection, hasTables);
   if (hasTables) checkOnOpening(connection);
+  else if (access === "write")
+    throw new DatabaseError(`${EMPTY}; if nothing was ever stored, run ${creationOf(file)}`);
   const isUpToDate = hasTables && lastMigration(connection) === NEWEST;
 
   // Write through a WAL, with an fsync for each commit. SQLite's own checkpoint hides a failed
@@ -149,7 +164,10 @@ function setUp(connection: Connection, options: ConnectOptions & OpenedFile): vo
   // Reset a WAL that is not trusted, and only then migrate.
   if (isUnsynced(file)) resetUnsyncedWal(connection, file);
   else if (resetsWal && !tryToResetWal(connection, busyTimeoutMs)) options.onWalInUse?.();
-  if (!isUpToDate) migrate(connection);
+  if (!isUpToDate) {
+    const applied = migrate(connection);
+    options.onMigrated?.(applied, applied.length === MIGRATIONS.length);
+  }
 
   // That may have taken long, and moving a file needs no lock: the store remembers the file that is at
   // the path next.
@@ -183,9 +201,11 @@ function setPragma(
 
 /** Requires that a file which is only read has our tables, of no newer version. */
 function requireReadable(connection: Connection, hasTables: boolean): void {
-  if (!hasTables) throw new DatabaseError("it is empty: no plant-store has created its tables yet");
+  if (!hasTables) throw new DatabaseError(EMPTY);
   lastMigration(connection);
 }
+
+const EMPTY = "it is empty: no plant-store has created its tables yet";
 
 /**
  * How long to wait before the next attempt, in milliseconds: another process creates the file with

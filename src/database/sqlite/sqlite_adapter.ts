@@ -1,7 +1,6 @@
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 
-import { ConfigError } from "../../errors.ts";
 import {
   type DatabaseAdapter,
   type DatabaseMetric,
@@ -11,6 +10,8 @@ import {
 } from "../adapter.ts";
 import type { Database, PlantStore } from "../database.ts";
 import { warningsOf } from "./files.ts";
+import type { Migration } from "./migrations.ts";
+import type { ConnectOptions } from "./opening.ts";
 import { allTokens } from "./token_pages.ts";
 import { deserializeError, encodeBatch, startWorker } from "./worker_calls.ts";
 import type { WorkerApi, WriterEvent } from "./writer_worker.ts";
@@ -22,27 +23,22 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
     flag: `--database ${resolve(path)}`,
 
     openForServing: (options) => openSqliteWorker(path, options),
-    async openForWriting({ create = false, onCreate } = {}) {
-      const isNew = create && !existsSync(path);
-      const database = await openHere(path, create ? "create" : "write");
-      if (isNew) onCreate?.();
-      return database;
-    },
+    openForWriting: async ({ create = false, onCreate } = {}) =>
+      await openHere(path, {
+        access: create ? "create" : "write",
+        onMigrated: (_, isNew) => isNew && onCreate?.(resolve(path)),
+      }),
 
     openPlants: async () => (await import("./pages.ts")).openPlants(path),
     // May write: a database of an older version has to be migrated first.
-    openForListing: () => openHere(path, "write"),
+    openForListing: () => openHere(path, { access: "write" }),
 
     check: async (options) => (await import("./check.ts")).checkSqlite(path, options),
     backup: async (target, options) =>
       (await import("./backup.ts")).backupSqlite(path, target, options),
     restore: async (source, options) =>
       (await import("./restore.ts")).restoreSqlite(path, source, options),
-    async migrate() {
-      throw new ConfigError(
-        "Cannot migrate a SQLite database: every command that writes to it migrates it",
-      );
-    },
+    migrate: (options) => migrateSqlite(path, options),
   };
 }
 
@@ -54,7 +50,13 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
  */
 export async function openSqliteWorker(
   path: string,
-  { gather, onWarning = () => {}, onInfo = () => {} }: ServingOptions,
+  {
+    gather,
+    create = false,
+    onCreate = () => {},
+    onWarning = () => {},
+    onInfo = () => {},
+  }: ServingOptions,
 ): Promise<ServingDatabase> {
   const walBytes = new Float64Array(new SharedArrayBuffer(Float64Array.BYTES_PER_ELEMENT));
   let checkpointFailures = 0;
@@ -62,6 +64,7 @@ export async function openSqliteWorker(
   function onEvent(event: WriterEvent): void {
     if (event.type === "info") return onInfo(event.message, event.properties);
     if (event.type === "warning") return onWarning(event.message, event.reason);
+    if (event.type === "created") return onCreate(resolve(path));
     checkpointFailures++;
     onWarning("Checkpoint failed", deserializeError(event.error));
   }
@@ -69,7 +72,7 @@ export async function openSqliteWorker(
   const worker = startWorker<WorkerApi>("writer", { decode: JSON.parse, onEvent });
   const { call, send } = worker;
 
-  await call("open", path, walBytes.buffer).catch((error) => {
+  await call("open", path, create ? "create" : "write", walBytes.buffer).catch((error) => {
     worker.terminate();
     throw error;
   });
@@ -125,8 +128,30 @@ function metricsOf(walBytes = 0, checkpointFailures: number): readonly DatabaseM
 }
 
 /** Opens a database on this thread. */
-async function openHere(path: string, access: "create" | "write"): Promise<Database> {
+async function openHere(path: string, options: ConnectOptions): Promise<Database> {
   const { connect } = await import("./bun_driver.ts");
   const { sqliteDatabase } = await import("./sqlite_database.ts");
-  return sqliteDatabase(connect(path, { access }));
+  return sqliteDatabase(connect(path, options));
+}
+
+async function migrateSqlite(
+  path: string,
+  { dryRun, onCreate }: Parameters<DatabaseAdapter["migrate"]>[0],
+) {
+  const { MIGRATIONS, pendingMigrations, scriptOf } = await import("./migrations.ts");
+  let migrations: readonly Migration[] = [];
+
+  if (!dryRun) {
+    const onMigrated: ConnectOptions["onMigrated"] = (applied, isNew) => {
+      migrations = applied;
+      if (isNew) onCreate?.(resolve(path));
+    };
+    await using _ = await openHere(path, { access: "create", onMigrated });
+  } else if (existsSync(path)) {
+    const { connect } = await import("./bun_driver.ts");
+    using client = connect(path, { access: "read" });
+    migrations = pendingMigrations(client);
+  } else migrations = MIGRATIONS;
+
+  return migrations.map((migration) => ({ tag: migration.tag, script: scriptOf(migration) }));
 }

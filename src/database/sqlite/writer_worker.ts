@@ -1,5 +1,6 @@
 // The Worker that holds the connection which writes: it may hang in an fsync, and the server's own
 // thread may not.
+import type { Access } from "../adapter.ts";
 import type { BackgroundApi, Checked } from "./background_worker.ts";
 import { connect } from "./bun_driver.ts";
 import { identityOf } from "./file_identity.ts";
@@ -26,6 +27,7 @@ const CHECK_DELAY_MS = 1_000;
 
 /** An event of this Worker, for the log. */
 export type WriterEvent =
+  | { readonly type: "created" }
   | { readonly type: "checkpoint failed"; readonly error: SerializedError }
   | { readonly type: "warning"; readonly message: string; readonly reason: string }
   | {
@@ -53,12 +55,16 @@ const api = {
    *
    * @param walBytes Where to keep what the WAL holds.
    */
-  async open(path: string, walBytes: SharedArrayBuffer): Promise<void> {
+  async open(path: string, access: Access, walBytes: SharedArrayBuffer): Promise<void> {
     // Starts while this thread connects, and before clients can take the file descriptors that the
     // Worker needs: Bun ends a process that has none for a new one.
     const { call, failed, terminate } = startWorker<BackgroundApi>("background");
-    const onWalInUse = () => warn(WAL_IN_USE, WAL_ADVICE);
-    const client = connect(path, { resetsWal: true, onWalInUse });
+    const client = connect(path, {
+      access,
+      resetsWal: true,
+      onMigrated: (_, isNew) => isNew && tell({ type: "created" }),
+      onWalInUse: () => warn(WAL_IN_USE, WAL_ADVICE),
+    });
     const ready = call("open", path);
 
     let closed: Promise<unknown> | undefined;
