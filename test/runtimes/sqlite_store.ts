@@ -74,6 +74,32 @@ test("sqliteStore() finds what was stored before, and leaves one file that only 
   after.close();
 });
 
+test("sqliteStore() creates a database with a line on the console, and with `create: false` none", async () => {
+  const path = newPath();
+  const missing = `Cannot open database "${path}": there is no such file: mount its disk, `;
+  await assert.rejects(sqliteStore(path, { create: false }), ({ message }: Error) =>
+    message.startsWith(missing),
+  );
+  assert.equal(existsSync(path), false);
+
+  const { warn } = console;
+  const lines: unknown[][] = [];
+  console.warn = (...line) => void lines.push(line);
+  try {
+    (await sqliteStore(path)).close();
+    (await sqliteStore(path, { create: false })).close();
+  } finally {
+    console.warn = warn;
+  }
+  assert.deepEqual(lines, [[`Created an empty database: ${path}`]]);
+
+  const wrong = { create: "no" as unknown as boolean };
+  await assert.rejects(sqliteStore(path, wrong), {
+    name: "TypeError",
+    message: "Cannot use `create` no: expected true or false",
+  });
+});
+
 test("sqliteStore() opens a copy that is in no WAL mode, and stores its first plant", async () => {
   const path = newPath();
   const store = await sqliteStore(path);

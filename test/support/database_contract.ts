@@ -40,7 +40,7 @@ export function testServingContract(
     groupCommit(store, { maxInFlight });
 
   test(`${adapter} keeps the contract of ServingDatabase`, async () => {
-    await using database = await open({ gather });
+    await using database = await open({ gather, create: true });
 
     expect(await database.ready()).toEqual([]);
     const fern = { id: 7n, name: "Fern" };

@@ -3,4 +3,4 @@
  *
  * @module
  */
-export { type SqliteStore, sqliteStore } from "./sqlite_store.ts";
+export { type SqliteStore, sqliteStore, type SqliteStoreOptions } from "./sqlite_store.ts";

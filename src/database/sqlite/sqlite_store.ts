@@ -4,7 +4,7 @@ import { MAX_TIMER_MS } from "../../async/timers.ts";
 import { reasonOf, requireNumber } from "../../errors.ts";
 import { DatabaseError, type PlantStore } from "../database.ts";
 import { openNode, plantStatements } from "./node_driver.ts";
-import { BUSY_TIMEOUT_MS, openDatabase } from "./opening.ts";
+import { BUSY_TIMEOUT_MS, type ConnectOptions, openDatabase } from "./opening.ts";
 import { sqlitePath } from "./path.ts";
 import { openStore, retryWhileLocked } from "./store.ts";
 
@@ -33,10 +33,22 @@ export interface SqliteStore extends PlantStore {
   close(): void;
 }
 
+/** Options of {@linkcode sqliteStore}. */
+export interface SqliteStoreOptions {
+  /**
+   * Whether to create the database if there is none, with a line by `console.warn`. A first start and
+   * a disk that is not mounted look alike: with `false`, the second one is refused. Create the
+   * database once, with `true` or by `plant-store migrate`.
+   *
+   * @default {true}
+   */
+  readonly create?: boolean;
+}
+
 /**
  * Opens a durable store of plants in a file of SQLite, by `node:sqlite` of Node 22.13 and newer,
- * Deno and Bun. Creates the file if there is none. It is a database of the executable: `plant-store
- * export`, `check` and `backup` work on it while the store is open.
+ * Deno and Bun. It is a database of the executable: `plant-store export`, `check` and `backup` work
+ * on it while the store is open.
  *
  * A batch is on the disk when `add` resolves (WAL mode, `synchronous=FULL`). Until then it blocks
  * the event loop: for one fsync, and now and then for a checkpoint of the WAL. While another
@@ -48,8 +60,9 @@ export interface SqliteStore extends PlantStore {
  * systems do not. Copy the file with `plant-store backup`, even beside your program.
  *
  * @param path A path, or `file:PATH` as the executable takes it.
- * @throws {TypeError} If the path is not a string, or does not name a file.
- * @throws {Error} If the file cannot be opened, is not a database, is corrupt, or belongs to another
+ * @throws {TypeError} If the path is not a string, or does not name a file; or `create` is not a
+ *   boolean.
+ * @throws {Error} If the file is missing or cannot be opened, is not a database, is corrupt, or belongs to another
  *   application or to a newer version. The message names it, and says why.
  *
  * @example
@@ -72,12 +85,23 @@ export interface SqliteStore extends PlantStore {
  * reopened.close();
  * ```
  */
-export async function sqliteStore(path: string): Promise<SqliteStore> {
+export async function sqliteStore(
+  path: string,
+  { create = true }: SqliteStoreOptions = {},
+): Promise<SqliteStore> {
   const file = requirePath(path);
+  if (typeof create !== "boolean")
+    throw new TypeError(`Cannot use \`create\` ${String(create)}: expected true or false`);
 
   try {
-    // Waits for a lock without blocking the event loop.
-    const open = () => openDatabase(openNode, file, { busyTimeoutMs: 0, resetsWal: true });
+    const options: ConnectOptions = {
+      access: create ? "create" : "write",
+      // Waits for a lock without blocking the event loop.
+      busyTimeoutMs: 0,
+      resetsWal: true,
+      onMigrated: (_, isNew) => isNew && console.warn(`Created an empty database: ${file}`),
+    };
+    const open = () => openDatabase(openNode, file, options);
     const connection = await retryWhileLocked(open, BUSY_TIMEOUT_MS);
 
     const { add, probe, failed, close } = openStore(connection, {
