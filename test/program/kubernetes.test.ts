@@ -1,9 +1,17 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { existsSync } from "node:fs";
+import { chmodSync, chownSync, existsSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
 
+import { post } from "../support/client.ts";
+import { executable } from "../support/executable.ts";
 import { skipped } from "../support/missing.ts";
-import { ROOT, runToEnd, TEST_TIMEOUT_MS } from "../support/program.ts";
+import {
+  emptyDirectory,
+  ROOT,
+  runToEnd,
+  startServer,
+  TEST_TIMEOUT_MS,
+} from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -23,5 +31,69 @@ test.skipIf(
       const program = [VALIDATE, "--strict", "--quiet", ...version, SQLITE, POSTGRESQL];
       expect(await runToEnd({ program })).toMatchObject({ exitCode: 0, stdout: "", stderr: "" });
     }
+  },
+);
+
+interface Container {
+  readonly command?: readonly string[];
+  readonly args?: readonly string[];
+  readonly env?: readonly { readonly name: string; readonly value: string }[];
+}
+
+interface Pod {
+  readonly securityContext: { readonly runAsUser: number; readonly fsGroup: number };
+  readonly initContainers: readonly Container[];
+  readonly containers: readonly Container[];
+}
+
+async function podOf(manifest: string): Promise<Pod> {
+  const documents = Bun.YAML.parse(await Bun.file(manifest).text()) as {
+    spec: { template?: { spec: Pod } };
+  }[];
+  const pod = documents.flatMap(({ spec }) => spec.template?.spec ?? [])[0];
+  if (pod === undefined) throw new Error(`${manifest} has no pod`);
+  return pod;
+}
+
+test.skipIf(process.getuid?.() !== 0 && skipped("the pod of Kubernetes: its user needs root"))(
+  "the pod on SQLite starts on a volume that all users may write to, with no rights and a read-only system",
+  async () => {
+    const pod = await podOf(SQLITE);
+    const { runAsUser: user, fsGroup: group } = pod.securityContext;
+
+    using home = emptyDirectory();
+    chmodSync(home.path, 0o755);
+    const volume = home.at("data");
+    mkdirSync(volume);
+    chownSync(volume, 0, group);
+    chmodSync(volume, 0o2777);
+
+    const AS_POD = [
+      `mount --bind "${volume}" "${volume}"`,
+      "mount -o remount,bind,ro /",
+      `exec setpriv --reuid=${user} --regid=${group} --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all "$@"`,
+    ].join(" && ");
+    const inVolume = (text: string) => text.replace("/data", volume);
+    const inPod = ({ command = executable(), args = [], env = [] }: Container) => ({
+      program: ["unshare", "--mount", "sh", "-c", AS_POD, "sh", ...command.map(inVolume), ...args],
+      env: {
+        NODE_ENV: "production",
+        ...Object.fromEntries(env.map(({ name, value }) => [name, inVolume(value)])),
+      },
+    });
+
+    // A pod that is restarted runs them again.
+    for (const container of [...pod.initContainers, ...pod.initContainers]) {
+      expect(await runToEnd(inPod(container))).toMatchObject({ exitCode: 0 });
+    }
+
+    const [container = {}] = pod.containers;
+    await using server = await startServer(inPod(container));
+    const created = await runToEnd(
+      inPod({ ...container, args: ["token", "create", "greenhouse"] }),
+    );
+    const token = created.stdout.trim();
+    while ((await post(server.url, undefined, { token })).status === 401) await Bun.sleep(50);
+    expect((await post(server.url, undefined, { token })).status).toBe(200);
   },
 );
