@@ -32,7 +32,7 @@ const HEADERS = { "content-security-policy": POLICY, "x-content-type-options": "
 const THIS_SERVER = { url: "..", description: "This server" };
 
 /**
- * `GET /` redirects to the documentation: Swagger UI under `/swagger`, and the OpenAPI document
+ * `GET /` and `/swagger/` redirect to the documentation: Swagger UI under `/swagger`, and the OpenAPI document
  * under `/swagger/json`. All files come from this origin, so the pages need no internet access.
  */
 export function docs(files: DocsFiles) {
@@ -42,10 +42,14 @@ export function docs(files: DocsFiles) {
     app.get(path, ({ request }) => file(request.headers), { detail: { hide: true } });
   };
 
-  const home = { location: "swagger", "x-content-type-options": "nosniff" };
-  app.get("/", () => new Response(null, { status: 302, headers: home }), {
-    detail: { hide: true },
-  });
+  const redirect = (path: string, location: string) => {
+    const headers = { location, "x-content-type-options": "nosniff" };
+    app.get(path, () => new Response(null, { status: 302, headers }), { detail: { hide: true } });
+  };
+
+  // Relative: a proxy may add a prefix.
+  redirect("/", "swagger");
+  redirect("/swagger/", "../swagger");
 
   serve("/swagger", "text/html; charset=utf-8", async () => new Blob([PAGE]));
   serve("/swagger/page.css", "text/css; charset=utf-8", async () => new Blob([STYLE]));

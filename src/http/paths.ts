@@ -24,6 +24,7 @@ export const PATHS: PathTable = {
 
   "/": { GET: "public" },
   "/swagger": { GET: "public" },
+  "/swagger/": { GET: "public" },
   "/swagger/json": { GET: "public" },
   "/swagger/page.css": { GET: "public" },
   "/swagger/start.js": { GET: "public" },

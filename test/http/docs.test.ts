@@ -22,15 +22,18 @@ function get(
   return Promise.resolve(app.fetch(new Request(`http://localhost${path}`, { method, headers })));
 }
 
-test("GET / redirects to the documentation, even below a prefix of a proxy", async () => {
-  const { status, headers } = await get("/");
-  expect([status, headers.get("vary")]).toEqual([302, null]);
-  // A proxy serves `/` as `/garden/`, and a client resolves the location against that.
-  const location = headers.get("location") ?? "";
-  expect(new URL(location, "http://localhost/").pathname).toBe("/swagger");
-  expect(new URL(location, "http://localhost/garden/").pathname).toBe("/garden/swagger");
-  expect(headers.get("x-content-type-options")).toBe("nosniff");
-});
+test.each(["/", "/swagger/"])(
+  "GET %s redirects to the documentation, even below a prefix of a proxy",
+  async (path) => {
+    const { status, headers } = await get(path);
+    expect([status, headers.get("vary")]).toEqual([302, null]);
+    // A proxy serves `/` as `/garden/`, and a client resolves the location against that.
+    const location = headers.get("location") ?? "";
+    expect(new URL(location, `http://localhost${path}`).pathname).toBe("/swagger");
+    expect(new URL(location, `http://localhost/garden${path}`).pathname).toBe("/garden/swagger");
+    expect(headers.get("x-content-type-options")).toBe("nosniff");
+  },
+);
 
 const COMPRESSED = [
   ["/swagger", "text/html; charset=utf-8"],

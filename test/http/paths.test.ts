@@ -16,6 +16,7 @@ test("these paths are public, and no others", () => {
     "GET /readyz",
     "GET /",
     "GET /swagger",
+    "GET /swagger/",
     "GET /swagger/json",
     "GET /swagger/page.css",
     "GET /swagger/start.js",
