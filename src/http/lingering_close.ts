@@ -58,7 +58,7 @@ async function discard(body: ReadableStream<Uint8Array>): Promise<void> {
 
   let piecesBefore = -1;
   let pieces = 0;
-  using _ = repeat(PAUSE_MS, async () => {
+  const pauses = repeat(PAUSE_MS, async () => {
     if (pieces === piecesBefore) end.abort();
     piecesBefore = pieces;
   });
@@ -76,6 +76,7 @@ async function discard(body: ReadableStream<Uint8Array>): Promise<void> {
     // The client is gone.
   } finally {
     clearDeadline();
+    pauses[Symbol.dispose]();
     lingering.delete(end);
   }
 }
