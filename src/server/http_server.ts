@@ -2,7 +2,7 @@ import { eventLoopTurn, pause, withDeadline } from "../async/timers.ts";
 import { CommandError, ConfigError, reasonOf } from "../errors.ts";
 import { readSecretFile } from "../settings/secret_files.ts";
 import type { Config } from "../settings/settings.ts";
-import { forwardedFor } from "./forwarded.ts";
+import { forwardedFor, unmapped } from "./forwarded.ts";
 
 /** The two functions that make responses. */
 export interface Handlers {
@@ -135,8 +135,9 @@ export class HttpServer {
     const named = trustProxy === "off" ? undefined : forwardedFor(request.headers, trustProxy);
     if (named !== undefined) return named;
 
-    // A server that listens on IPv6 gets mapped IPv4 addresses (RFC 4291, section 2.5.5.2).
-    return this.#current?.requestIP(request)?.address.replace(/^::ffff:(?=\d+\.)/i, "");
+    // A server that listens on IPv6 gets mapped IPv4 addresses.
+    const { address } = this.#current?.requestIP(request) ?? {};
+    return address === undefined ? undefined : unmapped(address);
   };
 
   /**
