@@ -93,7 +93,8 @@ export interface JwtAuthenticator {
 /**
  * Accepts the JSON Web Tokens (RFC 7519) that an identity provider signs for this service. By the
  * rules of RFC 8725, signatures are asymmetric, and `iss`, `aud` and `exp` are required. `nbf` is
- * honoured. Clocks may differ by 30 seconds. ID tokens are refused.
+ * honoured. Clocks may differ by 30 seconds. ID, refresh and logout
+ * tokens are refused.
  *
  * The first token fetches the keys. Keys older than 5 minutes are fetched again in the background.
  * A key that is not cached is fetched at once, at most every 10 seconds, and five times more often
@@ -162,7 +163,9 @@ export function jwtAuthenticator(options: JwtOptions): JwtAuthenticator {
         return verifySignature(token, newer);
       });
 
-      if (isIdToken(payload)) return refused("an ID token, not an access token");
+      const other = otherTypeOf(payload);
+      if (other !== undefined) return refused(`${other}, not an access token`);
+
       const verdict = verdictOn(payload, options);
       const expiresAt = ((payload.exp ?? 0) + CLOCK_SKEW_SECONDS) * 1_000;
       remember(remembered, digest, { verdict, expiresAt, generation });
@@ -398,14 +401,23 @@ function hasNotSigned(error: unknown): boolean {
 }
 
 /**
- * Whether the provider made this token for the client, as the proof that a person has logged in
- * (RFC 8725, section 3.12): by the claims of Keycloak, of Cognito, and of OpenID Connect Core,
- * section 3.1.3.6 and 3.3.2.11.
+ * What the provider made this token for, if not for an API (RFC 8725, section 3.12): by the claims of
+ * Keycloak (`typ`), of Cognito (`token_use`), of Django's Simple JWT (`token_type`), and of OpenID
+ * Connect Core, section 3.1.3.6 and 3.3.2.11.
  */
-function isIdToken(payload: JWTPayload): boolean {
-  const { typ, token_use: use } = payload;
-  return typ === "ID" || use === "id" || "at_hash" in payload || "c_hash" in payload;
+function otherTypeOf(payload: JWTPayload): string | undefined {
+  if ("at_hash" in payload || "c_hash" in payload) return OTHER_TYPES.get("id");
+  const { typ, token_use: use, token_type: type } = payload;
+  return [typ, use, type].map((name) => OTHER_TYPES.get(String(name).toLowerCase())).find(Boolean);
 }
+
+/** What a provider makes for its clients or for itself, and signs with the same keys. */
+const OTHER_TYPES: ReadonlyMap<string, string> = new Map([
+  ["id", "an ID token"],
+  ["refresh", "a refresh token"],
+  ["offline", "an offline token"],
+  ["logout", "a logout token"],
+]);
 
 /** The verdict on the claims of a token whose signature is good. */
 function verdictOn(payload: JWTPayload, rules: JwtOptions): Accepted {

@@ -301,20 +301,25 @@ test("a wrong claim of a token that nobody signed is not quoted", async () => {
   expect(await idp.check(`${header}.${claims}.AAAA`)).toBe("bad signature");
 });
 
-test.each<Record<string, unknown>>([
-  { typ: "ID" },
-  { token_use: "id" },
-  { at_hash: "IUJ9RqQpQpyulgRatzJXdA" },
-  { c_hash: "IUJ9RqQpQpyulgRatzJXdA" },
-])("an ID token is refused: one with the claims %j", async (claims) => {
+test.each<[Record<string, unknown>, string]>([
+  [{ typ: "ID" }, "an ID token"],
+  [{ token_use: "id" }, "an ID token"],
+  [{ at_hash: "IUJ9RqQpQpyulgRatzJXdA" }, "an ID token"],
+  [{ c_hash: "IUJ9RqQpQpyulgRatzJXdA" }, "an ID token"],
+  [{ typ: "Refresh" }, "a refresh token"],
+  [{ token_type: "refresh" }, "a refresh token"],
+  [{ typ: "Offline" }, "an offline token"],
+  [{ typ: "Logout" }, "a logout token"],
+])("a token that is not for an API is refused: one with the claims %j", async (claims, what) => {
   await using idp = await identityProvider();
   expect(await idp.verdict(signed(idp.key, { ...CLAIMS, ...claims }))).toBe(
-    "an ID token, not an access token",
+    `${what}, not an access token`,
   );
 });
 
 test.each<Record<string, unknown>>([
   { typ: "Bearer" },
+  { typ: "constructor", token_type: {} },
   { token_use: "access" },
   { nonce: "n", azp: "app", auth_time: NOW },
 ])("an access token is no ID token: one with the claims %j", async (claims) => {
