@@ -43,6 +43,7 @@ export function corsFor(origins: readonly string[]) {
           "access-control-allow-methods": methods,
           "access-control-allow-headers": allowedHeaders(headers),
           "access-control-max-age": String(MAX_AGE_S),
+          vary: "access-control-request-headers",
           "x-content-type-options": "nosniff",
         },
       });

@@ -35,7 +35,7 @@ test("a preflight of a known origin is answered 204 without credentials, and nam
       "access-control-max-age": "7200",
       "x-content-type-options": "nosniff",
       "x-request-id": expect.any(String),
-      vary: "origin",
+      vary: "access-control-request-headers, origin",
     },
   ]);
 });
