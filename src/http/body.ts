@@ -6,7 +6,7 @@ import { PlantStoreError, requireNumber } from "../errors.ts";
 /** Reads the bodies of requests, and knows how large one may be. */
 export interface BodyReader {
   /**
-   * Reads the body of a request. Checks the media type first, then the size. Counts the bytes
+   * Reads the body of a request. Checks the media type first, then the announced size. Counts the bytes
    * themselves: a missing or wrong Content-Length lets nothing through.
    *
    * @param headers From Elysia's context: reading `request.headers` costs more.
@@ -37,11 +37,11 @@ export function bodyReader(maxBytes = 65_536): BodyReader {
     // plant.
     read(request, headers) {
       requireJson(headers);
-      requireSent(headers["expect"]);
 
       const isChunked = headers["transfer-encoding"] !== undefined;
       const length = isChunked ? Number.NaN : bodyLength(headers["content-length"]);
       if (length > maxBytes) throw tooLarge(maxBytes);
+      requireSent(headers["expect"]);
 
       // Reading at once is several times cheaper than a stream, and safe if the length is known to
       // be within the limit. Otherwise the bytes are counted as they arrive: a chunked body has no

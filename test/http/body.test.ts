@@ -160,6 +160,15 @@ test("a client that waits for a 100 that Bun does not send is told at once", asy
   expect((await expecting("100-continue", FERN)).status).toBe(200);
 });
 
+test("a body over the limit is 413 even if its client waits for a 100 that Bun does not send", async () => {
+  const { stream, progress } = endless();
+  const headers = { expect: "100-Continue", "content-length": String(LIMIT + 1) };
+  const response = await smallApp().fetch(postPlant(stream, headers));
+  expect([progress.chunks, response.headers.get("connection")]).toEqual([0, "close"]);
+  const message = `the body must have at most ${LIMIT} bytes`;
+  expect(await readError(response)).toEqual({ status: 413, error: 4131, message });
+});
+
 function smallApp() {
   return testApp({ maxBodyBytes: LIMIT });
 }
