@@ -46,12 +46,12 @@ export const ERRORS = {
 
   missing_credentials: {
     error: 4011,
-    situation: "no credentials",
+    situation: "no credentials, or those of another scheme",
     message: "the Authorization header must carry a bearer token",
   },
   invalid_credentials: {
     error: 4012,
-    situation: "credentials of another scheme, malformed, unknown, expired or revoked",
+    situation: "a bearer token that is malformed, unknown, expired or revoked",
     message: "the bearer token is not valid",
   },
 

@@ -96,6 +96,9 @@ function requireAccepted(verdict: Verdict, exchange: Exchange | undefined): void
  */
 const CREDENTIALS = /^bearer +([\w\-.~+/]+=*)$/i;
 
+/** Credentials of this scheme, even malformed ones. To those of another one the response has no error code. */
+const BEARER = /^bearer(?:[ \t]|$)/i;
+
 /** As nearly all clients send them: this test costs a quarter of taking them apart. */
 const USUAL_CREDENTIALS = /^Bearer [\w\-.~+/]+=*$/;
 
@@ -107,8 +110,10 @@ function tokenOf(authorization: string | undefined, found: string | undefined): 
   if (authorization === undefined) throw new PlantStoreError("missing_credentials");
   const isUsual = USUAL_CREDENTIALS.test(authorization);
   const token = isUsual ? found : CREDENTIALS.exec(authorization)?.[1];
-  if (token === undefined) throw invalidCredentials("malformed");
-  return token;
+  if (token !== undefined) return token;
+
+  if (BEARER.test(authorization)) throw invalidCredentials("malformed");
+  throw new PlantStoreError("missing_credentials", undefined, { reason: "another scheme" });
 }
 
 /** The same response for all invalid credentials: only the log has the reason. */

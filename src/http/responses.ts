@@ -220,7 +220,7 @@ const RETRY_AFTER = "1";
 
 /** The headers that a response to a cause has beyond those of every error. */
 export const EXTRA_HEADERS: Partial<Record<ErrorCode, Readonly<Record<string, string>>>> = {
-  // RFC 6750, section 3: no error code if no credentials were sent.
+  // RFC 6750, section 3.1: no error code without credentials, or with those of another scheme.
   missing_credentials: { "WWW-Authenticate": 'Bearer realm="plant-store"' },
   invalid_credentials: { "WWW-Authenticate": 'Bearer realm="plant-store", error="invalid_token"' },
   insufficient_scope: {

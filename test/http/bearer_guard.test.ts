@@ -3,7 +3,7 @@ import { expect, jest, test } from "bun:test";
 import { accepted, refused, type Verdict } from "../../src/auth/authenticate.ts";
 import type { PlantStoreError } from "../../src/errors.ts";
 import { postPlant, testApp, TOKEN } from "../support/app.ts";
-import { MALFORMED_CREDENTIALS } from "../support/cases.ts";
+import { MALFORMED_CREDENTIALS, OTHER_SCHEMES } from "../support/cases.ts";
 import { fern } from "../support/plants.ts";
 import { readError } from "../support/responses.ts";
 
@@ -23,7 +23,7 @@ test("bad credentials of every kind get the same bytes, which do not quote them;
   const malformed = MALFORMED_CREDENTIALS.map(([, authorization]) => authorization);
   const responses = new Set<string>();
 
-  for (const authorization of ["", ...malformed, "Bearer unknown", `Bearer ${TOKEN}`]) {
+  for (const authorization of [...malformed, "Bearer unknown", `Bearer ${TOKEN}`]) {
     const response = await app.fetch(postPlant(FERN, { authorization, "x-request-id": "same" }));
     responses.add(JSON.stringify([response.status, [...response.headers], await response.text()]));
   }
@@ -31,6 +31,20 @@ test("bad credentials of every kind get the same bytes, which do not quote them;
   expect([...responses]).toEqual([expect.stringMatching(/^\[401,/)]);
   expect([...responses].join()).not.toContain(TOKEN);
   expect(asked).toEqual(["unknown", TOKEN]);
+});
+
+test("credentials of another scheme get the same bytes as none, without an error code, and never reach authenticate()", async () => {
+  const { app, asked } = appThatAsks(accepted("gardener"));
+  const responses = new Set<string>();
+
+  for (const authorization of [null, "", ...OTHER_SCHEMES.map(([, value]) => value)]) {
+    const response = await app.fetch(postPlant(FERN, { authorization, "x-request-id": "same" }));
+    responses.add(JSON.stringify([response.status, [...response.headers], await response.text()]));
+  }
+
+  expect([...responses]).toEqual([expect.stringMatching(/^\[401,.*realm=\\"plant-store\\""\]/)]);
+  expect([...responses].join()).not.toContain("error=");
+  expect(asked).toEqual([]);
 });
 
 test("GET /metrics answers 403 to a token without the scope `metrics`, and 200 to one that has it alone", async () => {

@@ -113,7 +113,7 @@ test("the observer is told of a bad Host, and why credentials were refused, but 
   expect(errors.map(({ code, reason }) => [code, reason])).toEqual([
     ["malformed_request", undefined],
     ["invalid_credentials", "unknown"],
-    ["invalid_credentials", "malformed"],
+    ["missing_credentials", "another scheme"],
     ["missing_credentials", undefined],
   ]);
   expect<unknown>(errors.map(({ requestId }) => requestId)).toEqual(requestIds);

@@ -1,5 +1,11 @@
 import { METRICS_TOKEN } from "../runtimes/app.ts";
-import { EXACT_IDS, MALFORMED_CREDENTIALS, NOT_IDS, NOT_JSON } from "../support/cases.ts";
+import {
+  EXACT_IDS,
+  MALFORMED_CREDENTIALS,
+  NOT_IDS,
+  NOT_JSON,
+  OTHER_SCHEMES,
+} from "../support/cases.ts";
 import { TOKEN } from "../support/client.ts";
 import { goodRequest, wireBytes } from "../support/load.ts";
 import type { ModuleRuntime } from "../support/module_runtimes.ts";
@@ -331,7 +337,7 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
         change(
           `a good token in ${path} beside Basic`,
           { path, authorization: ["Basic eDp5"] },
-          "401/4012",
+          "401/4011",
         ),
       ]),
     change(
@@ -367,18 +373,25 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
     ...MALFORMED_CREDENTIALS.map(([what, value]) =>
       change(`credentials with ${what}`, { authorization: [value] }, "401/4012"),
     ),
+    ...OTHER_SCHEMES.map(([what, value]) =>
+      change(`credentials with ${what}`, { authorization: [value] }, "401/4011"),
+    ),
     ...[
       [`Bearer ${TOKEN}`, `Bearer ${TOKEN}`],
       [`Bearer ${TOKEN}`, "Basic eDp5"],
-      ["Basic eDp5", `Bearer ${TOKEN}`],
       [`Bearer ${TOKEN}`, ""],
     ].map((authorization) =>
       change(`two of them: ${JSON.stringify(authorization)}`, { authorization }, "401/4012"),
     ),
     change(
+      "those of another scheme before good ones",
+      { authorization: ["Basic eDp5", `Bearer ${TOKEN}`] },
+      "401/4011",
+    ),
+    change(
       "an empty one before a good one",
       { authorization: ["", `Bearer ${TOKEN}`] },
-      "401/4012",
+      "401/4011",
       {
         elsewhere: { deno: "200", workerd: "200" },
       },

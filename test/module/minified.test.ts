@@ -32,7 +32,7 @@ test.each([[["--minify-identifiers"]], [["--minify-syntax"]], [["--minify"]]])(
       app.fetch(postPlant(undefined, { authorization }));
 
     expect(await readError(await post(null))).toMatchObject({ error: 4011 });
-    expect(await readError(await post("Basic eDp5"))).toMatchObject({ error: 4012 });
+    expect(await readError(await post("Basic eDp5"))).toMatchObject({ error: 4011 });
     expect((await post(`bearer ${TOKEN}`)).status).toBe(200);
     const metrics = new Request("http://localhost/metrics");
     expect(await readError(await app.fetch(metrics))).toMatchObject({ error: 4011 });

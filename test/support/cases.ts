@@ -11,10 +11,8 @@ const SAFE = 9007199254740991n;
 export const MALFORMED_CREDENTIALS: readonly (readonly [what: string, authorization: string])[] = [
   ["the scheme alone", "Bearer"],
   ["the scheme and a space", "Bearer "],
-  ["no space", `Bearer${TOKEN}`],
   ["a tab", `Bearer\t${TOKEN}`],
   ["a tab after the space", `Bearer \t${TOKEN}`],
-  ["no scheme", TOKEN],
   ["something after the token", `Bearer ${TOKEN} x`],
   ["a parameter", `Bearer token=${TOKEN}`],
   ["quotes", `Bearer "${TOKEN}"`],
@@ -23,9 +21,16 @@ export const MALFORMED_CREDENTIALS: readonly (readonly [what: string, authorizat
   ["a comma", `Bearer ${TOKEN},`],
   ["a list", `Bearer ${TOKEN}, Bearer ${TOKEN}`],
   ["a character that no token has", `Bearer ${TOKEN}é`],
+];
+
+/** Values of Authorization of another scheme: to the service, no credentials. */
+export const OTHER_SCHEMES: readonly (readonly [what: string, authorization: string])[] = [
+  ["no scheme", TOKEN],
+  ["no space", `Bearer${TOKEN}`],
   ["a colon before it", `:Bearer ${TOKEN}`],
   ["a prefix to the scheme", `XBearer ${TOKEN}`],
   ["another scheme", `Basic ${TOKEN}`],
+  ["the scheme of GitHub and Django", `token ${TOKEN}`],
   ["another scheme before it", `Basic Bearer ${TOKEN}`],
   ["another scheme beside it", `Basic eDp5, Bearer ${TOKEN}`],
 ];

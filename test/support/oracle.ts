@@ -63,7 +63,7 @@ export function judgeRequest(
   const path = request.path.split("?")[0] ?? "";
   if (!PATHS.includes(path)) return failure(4041);
   if (path !== "/plants" || method !== "POST") return failure(4051);
-  if (authorization.length === 0) return failure(4011);
+  if (!/^bearer(?:[ \t]|$)/i.test(authorization[0] ?? "")) return failure(4011);
   if (authorization.length > 1 || bearerToken(authorization.join()) !== token) return failure(4012);
   if (!isJsonInUtf8(contentType ?? "") || contentEncoding !== undefined) return failure(4151);
 
