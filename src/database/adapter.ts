@@ -90,7 +90,7 @@ export interface CreationOptions {
   /** Whether to create the database if there is none. @default {false} */
   readonly create?: boolean;
   /** Called with its name or its path after the database was created. @default does nothing */
-  readonly onCreate?: (created: string) => void;
+  readonly onCreate?: ((created: string) => void) | undefined;
 }
 
 /** How a server opens its database. */

@@ -241,17 +241,39 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     const applied = {
       exitCode: 0,
       stdout: "",
-      stderr: MIGRATIONS.map(({ tag }) => `Applied ${tag}\n`).join(""),
+      stderr: `Created database "${database.name}"\n${MIGRATIONS.map(({ tag }) => `Applied ${tag}\n`).join("")}`,
     };
     expect(await database.plantStore("migrate")).toEqual(applied);
     expect(await database.plantStore("migrate")).toEqual(UP_TO_DATE);
     expect(await database.plantStore("migrate", "--dry-run")).toEqual(UP_TO_DATE);
-    expect(await database.plantStore("migrate", "--database", "file:plants.db")).toEqual({
-      exitCode: 2,
-      stdout: "",
-      stderr: "Cannot migrate a SQLite database: every command that writes to it migrates it\n",
-    });
   });
+
+  test.concurrent(
+    "in production a server makes no tables, and says what does; elsewhere it warns that it made them",
+    async () => {
+      await using database = await emptyDatabase();
+      const env = { DATABASE_URL: database.url, AUTH_TOKENS: TOKEN };
+      expect(
+        await runCommand(["serve", "--port", "0"], { ...env, NODE_ENV: "production" }),
+      ).toEqual({
+        exitCode: 1,
+        stdout: "",
+        stderr: `Cannot open database "${database.name}": it has no plant-store tables; choose another database with --database; for a new one run plant-store migrate\n`,
+      });
+      expect(await database.run(TABLES)).toEqual([]);
+
+      const created = [];
+      for (const NODE_ENV of ["", "production"]) {
+        await using server = await startServer({ env: { ...env, NODE_ENV } });
+        expect((await post(server.url, jsonOf(fern()))).status).toBe(200);
+        await server.stop();
+        created.push(...(await server.stderr.end).matchAll(/^.*"Created an empty .*$/gm));
+      }
+      expect(created.map(([line]) => JSON.parse(line))).toMatchObject([
+        { level: "WARN", message: `Created an empty database: ${database.name}` },
+      ]);
+    },
+  );
 
   test.concurrent.each([
     ["COMMIT", false, 0],

@@ -1,4 +1,4 @@
-import type { DatabaseAdapter } from "../adapter.ts";
+import type { CreationOptions, DatabaseAdapter } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { withDatabaseError } from "../postgres/errors.ts";
 import { type Opener, POSTGRES } from "../postgres/postgres_adapter.ts";
@@ -7,29 +7,33 @@ import { openCitus, serveCitus } from "./citus_database.ts";
 
 /** The ways of a Citus cluster, by its coordinator: what differs from PostgreSQL is where plants are. */
 export const CITUS: Opener = {
-  async open(reached, access) {
-    await requireDistributed(reached, access === "create");
+  async open(reached, { access, onCreate }) {
+    await requireDistributed(reached, { create: access === "create", onCreate });
     return await openCitus(reached, { access });
   },
 
   async openForServing(reached, options) {
-    await requireDistributed(reached, true);
+    await requireDistributed(reached, options);
     return await serveCitus(reached, options);
   },
 
   migrate: async (reached, dryRun) => await migrateCitus(reached, await ask(reached), dryRun),
 };
 
-/** Requires that the plants are distributed. If there are none, a server may distribute them. */
-async function requireDistributed(reached: Reached, mayDistribute: boolean): Promise<void> {
+/** Requires that the plants are distributed. If there are none, `create` distributes them. */
+async function requireDistributed(
+  reached: Reached,
+  { create, onCreate }: CreationOptions,
+): Promise<void> {
   const found = await ask(reached);
   if (found.isDistributed) return;
 
-  if (!mayDistribute || found.hasPlants)
+  if (!create || found.hasPlants)
     throw new DatabaseError(
       `Cannot open database "${reached.url.database}": plants is not distributed by id: run plant-store migrate`,
     );
   await migrateCitus(reached, found, false);
+  onCreate?.(reached.url.database);
 }
 
 /** Migrates the schema on the coordinator, and distributes the table of plants. */

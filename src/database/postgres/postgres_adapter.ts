@@ -1,13 +1,14 @@
 import { ConfigError } from "../../errors.ts";
 import {
   type Access,
+  type CreationOptions,
   type DatabaseAdapter,
   type ServingDatabase,
   type ServingOptions,
   TOKENS_MAX_AGE_MS,
 } from "../adapter.ts";
 import type { Database } from "../database.ts";
-import { scriptOf } from "./migrations.ts";
+import { MIGRATIONS, scriptOf } from "./migrations.ts";
 import {
   MAX_IN_FLIGHT,
   migratePostgres,
@@ -20,19 +21,29 @@ import type { PostgresUrl } from "./url.ts";
 /** How a database that was reached is opened and migrated. An extension may have ways of its own. */
 export interface Opener {
   /** Opens the plants and the tokens for a command. */
-  open(reached: Reached, access: Access): Promise<Database>;
+  open(reached: Reached, options: OpenOptions): Promise<Database>;
   /** As {@linkcode DatabaseAdapter.openForServing}. */
   openForServing(reached: Reached, options: ServingOptions): Promise<ServingDatabase>;
   /** As {@linkcode DatabaseAdapter.migrate}. */
   migrate(reached: Reached, dryRun: boolean): ReturnType<DatabaseAdapter["migrate"]>;
 }
 
+/** How a command opens it. */
+export interface OpenOptions extends Pick<CreationOptions, "onCreate"> {
+  readonly access: Access;
+}
+
 /** The ways of PostgreSQL itself. */
 export const POSTGRES: Opener = {
-  open: (reached, access) => openPostgres(reached, { access }),
+  open: openPostgres,
 
-  async openForServing(reached, { gather, onWarning }) {
-    const { plants, ...database } = await openPostgres(reached, { isServing: true, onWarning });
+  async openForServing(reached, { gather, create = false, onCreate, onWarning }) {
+    const { plants, ...database } = await openPostgres(reached, {
+      access: create ? "create" : "write",
+      isServing: true,
+      onCreate,
+      onWarning,
+    });
     return {
       ...database,
       plants: gather(plants, MAX_IN_FLIGHT),
@@ -85,9 +96,11 @@ export function postgresAdapter(
 
     openForServing: (options) =>
       onServer((opener, reached) => opener.openForServing(reached, options)),
-    openForWriting: ({ create = false } = {}) =>
-      onServer((opener, reached) => opener.open(reached, create ? "create" : "write")),
-    openPlants: () => onServer((opener, reached) => opener.open(reached, "read")),
+    openForWriting: ({ create = false, onCreate } = {}) =>
+      onServer((opener, reached) =>
+        opener.open(reached, { access: create ? "create" : "write", onCreate }),
+      ),
+    openPlants: () => onServer((opener, reached) => opener.open(reached, { access: "read" })),
     openForListing: () => onServer((_, reached) => openPostgres(reached, { access: "read" })),
 
     async check() {
@@ -102,6 +115,10 @@ export function postgresAdapter(
       throw new ConfigError("Cannot restore PostgreSQL: use pg_restore");
     },
 
-    migrate: ({ dryRun }) => onServer((opener, reached) => opener.migrate(reached, dryRun)),
+    async migrate({ dryRun, onCreate }) {
+      const applied = await onServer((opener, reached) => opener.migrate(reached, dryRun));
+      if (!dryRun && applied[0]?.tag === MIGRATIONS[0]?.tag) onCreate?.(url.database);
+      return applied;
+    },
   };
 }

@@ -1,5 +1,5 @@
 import { withDeadline } from "../../async/timers.ts";
-import type { Access, DatabaseMetric, OnWarning } from "../adapter.ts";
+import type { Access, CreationOptions, DatabaseMetric, OnWarning } from "../adapter.ts";
 import { type Database, DatabaseError, keysetPages, type PlantStore } from "../database.ts";
 import type { Connection } from "./connection.ts";
 import { PostgresFailure, withDatabaseError } from "./errors.ts";
@@ -61,6 +61,8 @@ export interface PostgresOptions {
    * @default {false}
    */
   readonly isServing?: boolean;
+  /** Called with the name of the database after its first tables were created. @default does nothing */
+  readonly onCreate?: CreationOptions["onCreate"];
   /** Called with what the operator should look at. @default does nothing */
   readonly onWarning?: OnWarning | undefined;
 }
@@ -104,7 +106,7 @@ export async function openPostgres(
   // A role that only reads needs less of the tables. If one is missing, its statement fails.
   const tables = access === "read" ? undefined : tablesVerifier(options.onWarning);
   await onFirst(reached, SCHEMA_TIMEOUT_MS, async (connection) => {
-    await requireSchema(connection, access);
+    if (await requireSchema(connection, access)) options.onCreate?.(url.database);
     await tables?.verify(connection);
   });
   reached.connection.close();
@@ -210,15 +212,24 @@ export function whySilent(reading: Pool): Promise<PostgresFailure | undefined> {
   return reading.run(missingStandby, ASK_TIMEOUT_MS).catch(() => undefined);
 }
 
-/** Requires the tables, and migrates them unless the database is only read. */
-async function requireSchema(connection: Connection, access: Access): Promise<void> {
+/**
+ * Requires the tables, and migrates them unless the database is only read.
+ *
+ * @returns Whether it has created them.
+ */
+async function requireSchema(connection: Connection, access: Access): Promise<boolean> {
   const pending = await pendingMigrations(connection);
-  if (pending.length === 0) return;
+  if (pending.length === 0) return false;
 
   if (access !== "create" && pending.length === MIGRATIONS.length)
-    throw new DatabaseError("it has no plant-store tables");
+    throw new DatabaseError(access === "read" ? NO_TABLES : `${NO_TABLES}; ${CREATE_TABLES}`);
   if (access === "read")
     throw new DatabaseError("its tables are those of an older version: run plant-store migrate");
 
-  await migrate(connection);
+  // Of several that start together, one creates them.
+  return (await migrate(connection)).length === MIGRATIONS.length;
 }
+
+const NO_TABLES = "it has no plant-store tables";
+const CREATE_TABLES =
+  "choose another database with --database; for a new one run plant-store migrate";

@@ -334,7 +334,9 @@ describe.skipIf(skipsCitus())("Citus", () => {
   test("servers that start on an empty cluster at once distribute it once", async () => {
     await cluster.empty();
     const server = await adapter();
-    const opened = await Promise.all([1, 2, 3].map(() => server.openForServing({ gather })));
+    const opened = await Promise.all(
+      [1, 2, 3].map(() => server.openForServing({ create: true, gather })),
+    );
     const outcomes = await Promise.all(opened.map((each) => each.plants.add(fern())));
     expect(outcomes.toSorted()).toEqual(["added", "present", "present"]);
     for (const each of opened) await each[Symbol.asyncDispose]();

@@ -74,6 +74,9 @@ const LOADING = `
   const { parsePostgresUrl } = await import(root + "/src/database/postgres/url.ts");
   const { groupCommit } = await import(root + "/src/group_commit/group_commit.ts");
   const adapter = await adapterOf({ adapter: "postgres", url: parsePostgresUrl(url) });
-  const database = await adapter.openForServing({ gather: (store) => groupCommit(store) });
+  const database = await adapter.openForServing({
+    create: true,
+    gather: (store) => groupCommit(store),
+  });
   await database[Symbol.asyncDispose]();
 `;
