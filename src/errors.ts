@@ -167,8 +167,6 @@ const IS_OURS = Symbol.for("plant-store.PlantStoreError");
  */
 export class PlantStoreError extends Error {
   override readonly name: string = "PlantStoreError";
-  /** The mark. */
-  readonly [IS_OURS] = true;
   /** The cause, from the closed list. */
   readonly code: ErrorCode;
   /** Why credentials were refused, or could not be checked, in words for the log only. */
@@ -206,6 +204,7 @@ export class PlantStoreError extends Error {
     if (code !== "internal") setStackTraceLimit(0);
     super(message, options);
     setStackTraceLimit(stackTraceLimit);
+    Object.assign(this, { [IS_OURS]: true });
     this.code = code;
     this.reason = options.reason;
     this.scope = options.scope;

@@ -46,6 +46,7 @@ export { type TokenCache, tokenCache, type TokenCacheOptions } from "./auth/toke
 export { type MintOptions, mintToken } from "./auth/token_format.ts";
 export type {
   NewToken,
+  ServerTokens,
   TokenFilter,
   TokenRecord,
   TokenStore,

@@ -45,7 +45,8 @@ export function memoryDatabase(): Database {
 }
 
 /**
- * A store of plants in memory, lost when the process ends.
+ * A store of plants in memory, lost when the process ends. Disposing of it does nothing, as it can
+ * stand for a store that has to be closed.
  *
  * @example
  * ```ts
@@ -58,8 +59,8 @@ export function memoryDatabase(): Database {
  * assert.deepEqual(outcomes, ["added"]);
  * ```
  */
-export function memoryStore(): PlantStore {
-  return memoryDatabase().plants;
+export function memoryStore(): PlantStore & AsyncDisposable {
+  return { ...memoryDatabase().plants, async [Symbol.asyncDispose]() {} };
 }
 
 /**

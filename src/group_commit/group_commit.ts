@@ -67,7 +67,7 @@ export interface GroupCommit {
  * Gathers concurrent adds into batches over any store: while one batch is in flight the next
  * gathers, so load makes batches larger and fsyncs rarer. A lone plant waits for others only right
  * after a batch of several, whose clients often send again, and for three milliseconds at most.
- * With `maxInFlight`, several batches are in flight.
+ * With `maxInFlight`, several batches are in flight. Disposing of it drains it, for `timeoutMs`.
  *
  * @throws {TypeError} If the store cannot add, or an option does not exist or limits nothing.
  *
@@ -83,7 +83,10 @@ export interface GroupCommit {
  * await assert.rejects(plants.add({ id: 2n, name: "Moss" }), { code: "shutting_down" });
  * ```
  */
-export function groupCommit(store: PlantStore, options: GroupCommitOptions = {}): GroupCommit {
+export function groupCommit(
+  store: PlantStore,
+  options: GroupCommitOptions = {},
+): GroupCommit & AsyncDisposable {
   const {
     queueLimit = 10_000,
     queueBytes = 2 ** 26,
@@ -156,7 +159,7 @@ const IDLE: State = { name: "idle", until: Number.POSITIVE_INFINITY };
 const TURN_MS = 1;
 
 /** The queue. Carries out the steps that {@linkcode nextStep} chooses. */
-class Batcher implements GroupCommit {
+class Batcher implements GroupCommit, AsyncDisposable {
   readonly #store: PlantStore;
   readonly #options: GivenOptions;
 
@@ -228,6 +231,10 @@ class Batcher implements GroupCommit {
 
     await drain;
     resolve();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.drain(this.#options.timeoutMs);
   }
 
   /**

@@ -264,6 +264,19 @@ test.each<[what: string, options: GroupCommitOptions, ...steps: Step[]]>([
   expect(happened).toEqual(steps);
 });
 
+test("disposing of the queue drains it, and a store in memory can be disposed of", async () => {
+  jest.useRealTimers();
+  const commits = groupCommit(memoryStore());
+  const stored = commits.add(FERN);
+  {
+    await using store = memoryStore();
+    await using _ = commits;
+    expect(await store.add([FERN], { timeoutMs: 1_000 })).toEqual(["added"]);
+  }
+  expect(await stored).toBe("added");
+  await expect(commits.add(MOSS)).rejects.toMatchObject({ code: "shutting_down" });
+});
+
 // What a store returns
 
 test.each<[returned: unknown, message: string]>([

@@ -71,7 +71,9 @@ test("sqliteStore() finds what was stored before, and leaves one file that only 
 
   const after = await sqliteStore(path);
   assert.deepEqual(await add(after, FERN, { ...MOSS, tag: "outdoor" }), ["present", "conflict"]);
-  after.close();
+  await after[Symbol.asyncDispose]();
+  assert.equal(existsSync(`${path}-wal`), false);
+  await assert.rejects(add(after, FERN), UNAVAILABLE);
 });
 
 test("sqliteStore() creates a database with a line on the console, and with `create: false` none", async () => {

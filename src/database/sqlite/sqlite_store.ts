@@ -9,7 +9,7 @@ import { sqlitePath } from "./path.ts";
 import { openStore, retryWhileLocked } from "./store.ts";
 
 /** Plants in a file of SQLite. */
-export interface SqliteStore extends PlantStore {
+export interface SqliteStore extends PlantStore, AsyncDisposable {
   /**
    * As the port has it.
    *
@@ -25,7 +25,8 @@ export interface SqliteStore extends PlantStore {
   readonly failed: Promise<Error>;
 
   /**
-   * Moves the WAL into the file, and closes it. From then on every call rejects.
+   * Moves the WAL into the file, and closes it, as disposing of the store does. From then on every call
+   * rejects.
    *
    * @throws {PlantStoreError} If the WAL cannot be moved, for example because the disk is full:
    *   nothing is lost, and the WAL stays beside the file.
@@ -118,6 +119,7 @@ export async function sqliteStore(
       probe,
       failed,
       close,
+      [Symbol.asyncDispose]: async () => close(),
     };
   } catch (cause) {
     // Deno's errors have no code, and no words of ours then.
