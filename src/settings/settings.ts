@@ -195,7 +195,7 @@ export const SETTINGS = {
 
   requestTimeoutMs: setting("Limits", {
     variables: { REQUEST_TIMEOUT_MS: "5000" },
-    meaning: "from the body's end to the response, in milliseconds; at most 240000",
+    meaning: "the time from a request's last byte to its response, in milliseconds; at most 240000",
     // Bun keeps no connection without traffic for longer than 255 seconds.
     parse: (timeout) => parseInteger(timeout, 1, 240_000),
   }),
@@ -259,7 +259,7 @@ export const SETTINGS = {
 
   tracesExporter: setting("Observability", {
     variables: { OTEL_TRACES_EXPORTER: "otlp", OTEL_SDK_DISABLED: "false" },
-    meaning: "`otlp` sends traces, `none` does not; nor does `true` for the second one",
+    meaning: "whether traces are sent: `otlp` or `none`; `true` for the second one turns them off",
     parse: (exporter, disabled) =>
       disabled.text.toLowerCase() === "true" ? "none" : parseChoice(exporter, ["otlp", "none"]),
   }),
