@@ -275,3 +275,14 @@ export function reasonOf(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
   return /^E[A-Z0-9]+: (.+?)(?:, \w+(?: '.*)?)?$/s.exec(message)?.[1] ?? message;
 }
+
+/**
+ * Each control character becomes `\u{…}`: a message or a line of the log may quote what was typed,
+ * the content of a file or a claim of a JWT.
+ */
+export function escapeControls(text: string): string {
+  return text.replaceAll(
+    /\p{C}/gu,
+    (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`,
+  );
+}

@@ -4,7 +4,7 @@ import { withAbort } from "../async/timers.ts";
 import { version } from "../build/version.ts" with { type: "macro" };
 import { DatabaseError } from "../database/database.ts";
 import { adapterOf } from "../database/location.ts";
-import { CommandError, ConfigError, QuietFailure } from "../errors.ts";
+import { CommandError, ConfigError, escapeControls, QuietFailure } from "../errors.ts";
 import { withDatabaseUrlFile } from "../settings/secret_files.ts";
 import { type Config, type Environment, type Flags, parseConfig } from "../settings/settings.ts";
 import { backup } from "./backup.ts";
@@ -171,15 +171,4 @@ function toExitCode(error: unknown, io: Io): number {
     error instanceof ConfigError || error instanceof CommandError || error instanceof DatabaseError;
   io.stderr(`${isExpected ? escapeControls(error.message) : Bun.inspect(error)}\n`);
   return error instanceof ConfigError ? 2 : 1;
-}
-
-/**
- * Each control character becomes `\u{…}`: a message may quote what was typed, or the content of a
- * file.
- */
-function escapeControls(text: string): string {
-  return text.replaceAll(
-    /\p{C}/gu,
-    (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`,
-  );
 }

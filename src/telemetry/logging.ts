@@ -9,6 +9,8 @@ import {
   type TextFormatter,
 } from "@logtape/logtape";
 
+import { escapeControls } from "../errors.ts";
+
 /** The destination of the log. */
 export interface LogOutput {
   /**
@@ -130,9 +132,11 @@ function pretty(colors: boolean): TextFormatter {
   });
 }
 
+/** Strings are quoted, and a stack is indented: what a stranger chose cannot look like a line of the log. */
 function property([name, value]: [string, unknown]): string {
   if (value === undefined || value === "") return "";
+  if (typeof value === "string") return ` ${name}=${escapeControls(JSON.stringify(value))}`;
 
   const text = typeof value === "object" ? Bun.inspect(value, { compact: true }) : String(value);
-  return ` ${name}=${text}`;
+  return ` ${name}=${text.split("\n").map(escapeControls).join("\n    ")}`;
 }

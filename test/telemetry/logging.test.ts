@@ -53,3 +53,19 @@ test("for people, a line has its properties behind the message, except those wit
     /^[\d:.]+ INF Configuration in force port=0 database=\{ path: "plants.db" \}\n$/,
   );
 });
+
+test("for people, no property looks like another one, ends the line or moves the cursor", () => {
+  let text = "";
+  using memory = memoryLog({ format: "pretty", output: { log: (line) => (text += line) } });
+  const forged = '1" cause=disk\n12:00:00.000 ERR Storage unavailable \u001b[2J\u009b\u202e';
+  memory.log.info("Request completed", { subject: forged, path: "/plants" });
+  memory.log.error("Internal error", { cause: new Error(forged) });
+
+  const [access, error, ...stack] = text.trimEnd().split("\n");
+  const quoted = String.raw`1\" cause=disk\n12:00:00.000 ERR Storage unavailable \u001b[2J\u{9b}\u{202e}`;
+  expect(access).toEndWith(` Request completed subject="${quoted}" path="/plants"`);
+  expect(error).toMatch(/^[\d:.]+ ERR Internal error cause=/);
+  expect(stack.join("\n")).toContain("12:00:00.000 ERR Storage unavailable");
+  expect(stack.filter((line) => !line.startsWith("    "))).toEqual([]);
+  expect(text).not.toMatch(/[^\P{C}\n]/u);
+});
