@@ -139,14 +139,14 @@ const MAX_TOKENS = 100;
 
 /**
  * The label of a caller's token. The subject of a JWT may be personal data, and there may be any
- * number of them: JWTs count as `other`.
+ * number of them: JWTs count as `(other)`, which no token's name can be.
  */
 function tokenLabel(
   { subject, issuer }: NonNullable<CompletedRequest["caller"]>,
   known: ReadonlyMap<string, number>,
 ): string {
   const isNamed = issuer === undefined && (known.has(subject) || known.size < MAX_TOKENS);
-  return isNamed ? subject : "other";
+  return isNamed ? subject : "(other)";
 }
 
 /** One line of a metric. */

@@ -184,6 +184,7 @@ export function startTracing(options: TracingOptions) {
       });
       // https://opentelemetry.io/docs/specs/semconv/registry/attributes/user/
       if (caller !== undefined) span.setAttribute("user.id", caller.subject);
+      if (caller?.issuer !== undefined) span.setAttribute("plant_store.issuer", caller.issuer);
       if (path !== "other") {
         span.updateName(`${nameOf(method)} ${path}`);
         span.setAttributes({ "http.route": path, "url.path": path });

@@ -181,7 +181,7 @@ test("plants are counted by the stored token's name; JWTs, and tokens beyond a h
     undefined,
     "1",
   ]);
-  expect([of("token-98"), of("other"), counts.size]).toEqual([undefined, "54", 100]);
+  expect([of("token-98"), of("(other)"), counts.size]).toEqual([undefined, "54", 100]);
 });
 
 test("methods that no client has a reason to send are one series", async () => {

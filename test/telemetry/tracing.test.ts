@@ -1,6 +1,7 @@
 import { afterEach, expect, test } from "bun:test";
 import { hostname } from "node:os";
 
+import { accepted } from "../../src/auth/authenticate.ts";
 import type { PlantStore } from "../../src/database/database.ts";
 import { memoryStore } from "../../src/database/memory.ts";
 import { ConfigError, PlantStoreError } from "../../src/errors.ts";
@@ -90,6 +91,24 @@ test("each of many requests at once is a span of its own, with the response's st
     spans.toSorted((a, b) => Number(a.attributes[requestId]) - Number(b.attributes[requestId])),
   ).toEqual(expected);
   expect(new Set(spans.map(({ traceId }) => traceId)).size).toBe(cases.length);
+});
+
+test("a span says whose token it was: a subject of an issuer is not the stored token of that name", async () => {
+  const issuer = "https://id.example.org/";
+  const authenticate = (token: string) =>
+    token === "of-the-issuer" ? { ...accepted("greenhouse"), issuer } : accepted("greenhouse");
+  const requests = ["of-the-issuer", "stored"].map((token) =>
+    postPlant(fern(), { authorization: `Bearer ${token}` }),
+  );
+  const { spans } = await traced(requests, { authenticate });
+
+  const callers = spans
+    .filter(({ name }) => name === "POST /plants")
+    .map(({ attributes }) => [attributes["user.id"], attributes["plant_store.issuer"]]);
+  expect(callers.toSorted()).toEqual([
+    ["greenhouse", undefined],
+    ["greenhouse", issuer],
+  ]);
 });
 
 const TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736";
