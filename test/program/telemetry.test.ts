@@ -91,7 +91,7 @@ test.concurrent(
     expect(refused.slice(0, 3).map(({ reason }) => reason)).toEqual([
       "mistyped",
       "unknown",
-      "malformed",
+      "another scheme",
     ]);
     expect(refused.slice(0, 3).map(({ requestId }) => requestId)).toEqual(ids);
     expect(refused.length).toBeLessThan(100);
