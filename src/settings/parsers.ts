@@ -29,13 +29,33 @@ export function refusal(input: Input, expected: string, text = input.text): Conf
 /**
  * A value without the white space around it.
  *
- * @throws {ConfigError} If there are quotes around it. The message does not quote the value: it may
- *   be a secret.
+ * @throws {ConfigError} If it has what a shell, a template or a text editor was to take out, and
+ *   Docker's `--env-file` leaves in. The message does not quote the value: it may be a secret.
  */
 export function bare({ name, text }: Input): string {
   const value = text.trim();
-  if (!/^(["'`]).*\1$/s.test(value)) return value;
-  throw new ConfigError(`Cannot use ${name}: remove the quotes around its value`);
+  const [, advice] = LEFT_IN.find(([pattern]) => pattern.test(value)) ?? [];
+  if (advice === undefined) return value;
+  throw new ConfigError(`Cannot use ${name}: ${advice}`);
+}
+
+/** What no value has on purpose, and what to do about it. A half of a pair of quotes, too. */
+const LEFT_IN: readonly (readonly [RegExp, advice: string])[] = [
+  [/^["'`]|["'`]$/, "remove the quotes around its value"],
+  [/\s#/, "remove the comment behind its value"],
+  [/\$\{.*\}/s, "replace the `${…}` in its value: nothing has expanded it"],
+  // Not the joiners U+200C and U+200D, which Persian names and emoji need.
+  [
+    /[^\P{Cc}\t\n\r]|[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]/u,
+    "remove the invisible characters in its value",
+  ],
+];
+
+/** Parses an address or a name of this machine. A URL has brackets around an IPv6 address (RFC 3986, section 3.2.2). */
+export function parseHost(input: Input): string {
+  const host = input.text.replace(/^\[(.+)\]$/, "$1");
+  if (/^[\w.:%-]+$/.test(host)) return host;
+  throw refusal(input, "expected an IP address or a host name");
 }
 
 /** Parses an integer in plain digits. */
@@ -63,9 +83,18 @@ export function parseScope(input: Input): string {
   throw refusal(input, "expected the name of one scope");
 }
 
+/** Parses the issuer or the audience of JWTs: with a colon, it must be a URI (RFC 7519, section 2). */
+export function parseStringOrUri(input: Input): string {
+  if (!input.text.includes(":") || URI.test(input.text)) return input.text;
+  throw refusal(input, "expected a URI, or a name without a colon");
+}
+
+/** Of the characters of RFC 3986, section 2. */
+const URI = /^[\w\-.~:/?#[\]@!$&'()*+,;=%]+$/;
+
 /** Parses subjects of JWTs, separated by commas. */
 export function parseSubjects(input: Input): string[] {
-  const subjects = wordsOf(input.text, ",");
+  const subjects = wordsOf(input.text, ",").map((text) => bare({ name: input.name, text }));
   for (const subject of subjects) {
     const fault = subjectFault(subject);
     if (fault !== undefined) throw refusal(input, fault, subject);

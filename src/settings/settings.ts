@@ -8,10 +8,12 @@ import {
   parseBaseUrl,
   parseChoice,
   parseDatabaseUrl,
+  parseHost,
   parseInteger,
   parseJwksUrl,
   parseOrigins,
   parseScope,
+  parseStringOrUri,
   parseSubjects,
   parseSwitch,
   parseTokens,
@@ -70,8 +72,7 @@ export const SETTINGS = {
     variables: { HOST: "127.0.0.1" },
     flag: "--host <address>",
     meaning: "the address to listen on; localhost is either IPv4 or IPv6, not both",
-    // A URL has brackets around an IPv6 address, which are not part of it (RFC 3986 section 3.2.2).
-    parse: (host) => host.text.replace(/^\[(.+)\]$/, "$1"),
+    parse: parseHost,
   }),
 
   port: setting("Network", {
@@ -139,7 +140,11 @@ export const SETTINGS = {
     meaning: "accept the JWTs of an identity provider: all three or none",
     parse: (jwksUrl, issuer, audience) =>
       isComplete([jwksUrl, issuer, audience])
-        ? { jwksUrl: parseJwksUrl(jwksUrl), issuer: issuer.text, audience: audience.text }
+        ? {
+            jwksUrl: parseJwksUrl(jwksUrl),
+            issuer: parseStringOrUri(issuer),
+            audience: parseStringOrUri(audience),
+          }
         : undefined,
     log: (jwt) =>
       jwt && {
@@ -277,8 +282,8 @@ export type Environment = Readonly<Record<string, string | undefined>>;
 export type Flags = Readonly<Record<string, unknown>>;
 
 /**
- * Parses the configuration. White space around a value is removed, and quotes around one are
- * refused: Docker's `--env-file` keeps both. An empty variable counts as unset, like a line `PORT=`
+ * Parses the configuration. White space around a value is removed. Quotes around one and a comment
+ * behind one are refused: Docker's `--env-file` keeps them. An empty variable counts as unset, like a line `PORT=`
  * in a file. An empty flag is refused, because a shell makes one from an unset variable.
  *
  * @throws {ConfigError} If a value cannot be used; the message names the variable or the flag, and

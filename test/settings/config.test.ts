@@ -95,10 +95,63 @@ test("parseConfig() takes white space off around every value, and refuses quotes
   expect(() => parseConfig({}, { host: " " })).toThrow("expected a value, or no flag");
 });
 
-test("parseConfig() keeps quotes and spaces that are not around a value", () => {
-  const path = `a "b" c's.db`;
-  expect(parseConfig({ DATABASE_URL: path }).database).toEqual({ adapter: "sqlite", path });
-  expect(parseConfig({ ...USABLE, AUTH_AUDIENCE: `"` }).jwt?.audience).toBe(`"`);
+test.each<[what: string, spoil: (value: string) => string, advice: string]>([
+  ["half a pair of quotes", (value) => `"${value}`, "remove the quotes around its value"],
+  ["the other half", (value) => `${value}'`, "remove the quotes around its value"],
+  ["a comment", (value) => `${value} # ours`, "remove the comment behind its value"],
+  ["a comment after a tab", (value) => `${value}\t#ours`, "remove the comment behind its value"],
+  [
+    "a variable",
+    (value) => `${value}\${SUFFIX}`,
+    "replace the `${…}` in its value: nothing has expanded it",
+  ],
+  [
+    "a default of a variable",
+    () => "${PLANTS:-x}",
+    "replace the `${…}` in its value: nothing has expanded it",
+  ],
+  [
+    "a zero-width space",
+    (value) => `${value}\u200b`,
+    "remove the invisible characters in its value",
+  ],
+  ["a soft hyphen", (value) => `\u00ad${value}`, "remove the invisible characters in its value"],
+  [
+    "a control character",
+    (value) => `${value}\u0007`,
+    "remove the invisible characters in its value",
+  ],
+])("parseConfig() refuses %s in every value", (_what, spoil, advice) => {
+  for (const [variable, value] of Object.entries(USABLE))
+    expect(() => parseConfig({ ...USABLE, [variable]: spoil(value ?? "") })).toThrow(
+      new ConfigError(`Cannot use ${variable}: ${advice}`),
+    );
+});
+
+test("parseConfig() keeps what is in the middle of a value, or may be in a name", () => {
+  for (const path of [`a "b" c's d.db`, "$HOME.db", "نمونه\u200cها.db"])
+    expect(parseConfig({ DATABASE_URL: path }).database).toEqual({ adapter: "sqlite", path });
+  for (const audience of ["My plants", "api://plants", "urn:plants:store", "garten-größe"])
+    expect(parseConfig({ ...USABLE, AUTH_AUDIENCE: audience }).jwt?.audience).toBe(audience);
+});
+
+test.each([
+  ["AUTH_ISSUER", "https://id.example.org/ realm", "expected a URI, or a name without a colon"],
+  ["AUTH_ISSUER", "https://{tenant}.example.org/", "expected a URI, or a name without a colon"],
+  ["AUTH_ISSUER", "https://<tenant>.example.org/", "expected a URI, or a name without a colon"],
+  ["AUTH_AUDIENCE", 'api://"plants"/', "expected a URI, or a name without a colon"],
+  ["HOST", "127.0.0.1 localhost", "expected an IP address or a host name"],
+  ["HOST", "http://127.0.0.1", "expected an IP address or a host name"],
+])("parseConfig() refuses %s=%s", (variable, value, expected) => {
+  expect(() => parseConfig({ ...USABLE, [variable]: value })).toThrow(
+    new RegExp(`^Cannot use ${variable}=.*: ${expected}$`),
+  );
+});
+
+test("parseConfig() refuses quotes around one of several subjects", () => {
+  expect(() => parseConfig({ ...USABLE, AUTH_SUBJECTS: 'a,"b",c' })).toThrow(
+    new ConfigError("Cannot use AUTH_SUBJECTS: remove the quotes around its value"),
+  );
 });
 
 test("parseConfig() prefers a flag to its variable, and names what was typed", () => {
