@@ -511,6 +511,35 @@ test.skipIf(skipsWithout("nginx", "nginx-light") || skipsWithout("curl", "curl")
   },
 );
 
+test.skipIf(skipsWithout("caddy", "caddy") || skipsWithout("curl", "curl"))(
+  "behind the guide's Caddy, requests come by HTTP/2",
+  async () => {
+    using home = emptyDirectory();
+    await using server = await startServer({ cwd: home.path, env: { AUTH_TOKENS: TOKEN } });
+    const port = freePort();
+    const [block = ""] = blocks("A proxy in front", "caddyfile");
+    const site = block
+      .replace("plants.example.org", `https://localhost:${port}`)
+      .replace("127.0.0.1:3000", new URL(server.url).host);
+    const options = "{\nadmin off\nauto_https disable_redirects\nskip_install_trust\n}\n";
+    await Bun.write(home.at("Caddyfile"), options + site);
+    await using caddy = start({
+      program: ["caddy", "run", "--config", "Caddyfile", "--adapter", "caddyfile"],
+      cwd: home.path,
+      env: { HOME: home.path },
+    });
+
+    const { stdout } = await runToEnd({
+      program: ["curl", "--silent", "--insecure", "--include", `https://localhost:${port}/livez`],
+      // Until it listens, with a certificate of its own.
+      args: ["--retry", "100", "--retry-all-errors", "--retry-delay", "1"],
+    });
+    expect(stdout).toStartWith("HTTP/2 200");
+    expect(stdout).toContain("strict-transport-security: max-age=63072000");
+    expect(caddy.child.exitCode).toBeNull();
+  },
+);
+
 /**
  * nginx with the guide's server, with more in it and around it, in front of the server at a URL.
  */
