@@ -8,6 +8,7 @@ import { bearer, post, TOKEN } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { blocks, guides, section } from "../support/guides.ts";
 import { skipsWithout } from "../support/missing.ts";
+import { jsonOf } from "../support/plants.ts";
 import {
   emptyDirectory,
   freePort,
@@ -17,7 +18,7 @@ import {
   startServer,
   TEST_TIMEOUT_MS,
 } from "../support/program.ts";
-import { startStrangers, STRANGERS } from "../support/strangers.ts";
+import { startStrangers, STRANGERS, WHOLE } from "../support/strangers.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -596,9 +597,11 @@ const PYTHON: GuideClient = {
   command: ["/usr/bin/python3"],
   main: `
 import sys
+plant = json.loads(sys.argv[1])
+fields = {field: value for field, value in plant.items() if field != "id"}
 for url in sys.argv[2:]:
     try:
-        assert store(url, "${TOKEN}", json.loads(sys.argv[1])) == {"name": "Fern"}
+        assert store(url, "${TOKEN}", plant) == fields
     except Exception as error:
         print(error)
 `,
@@ -673,7 +676,7 @@ describe.each([PYTHON, GO])("the guide's client in $language", (client) => {
       using strangers = startStrangers(app.fetch);
       const urls = STRANGERS.map((_stranger, index) => strangers.once(index));
 
-      expect(await run(urls)).toEqual([]);
+      expect(await run(urls, { plant: jsonOf(WHOLE) })).toEqual([]);
 
       expect(urls.filter((url) => strangers.requests(url) !== 2)).toEqual([]);
     },
@@ -684,7 +687,7 @@ describe.each([PYTHON, GO])("the guide's client in $language", (client) => {
     const urls = STRANGERS.map((_stranger, index) => strangers.always(index));
 
     const none = language === "python" ? "None" : "";
-    expect(await run(urls)).toEqual(
+    expect(await run(urls, { plant: jsonOf(WHOLE) })).toEqual(
       STRANGERS.map(({ status, type = none, location = none }) => {
         return `stored or not: ${status}, ${type}, Location: ${location}`;
       }),
