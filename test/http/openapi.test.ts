@@ -5,7 +5,7 @@ import type { OpenAPIV3 } from "openapi-types";
 
 import { type ErrorCode, ERRORS, statusOf } from "../../src/errors.ts";
 import { PATHS } from "../../src/http/paths.ts";
-import { isRequired, PLANT_FIELDS } from "../../src/plant/plant.ts";
+import { type FieldKind, isRequired, kindOf, PLANT_FIELDS } from "../../src/plant/plant.ts";
 import { swaggerUi } from "../../src/server/swagger_ui.ts";
 import { postPlant, testApp } from "../support/app.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -191,9 +191,10 @@ test.each(RESPONSES)(
 
 test("the OpenAPI document has the contract's schemas, and nothing of Elysia's own", () => {
   expect(JSON.stringify(served)).not.toContain('"$id"');
-  const texts = Object.fromEntries(PLANT_FIELDS.map((field) => [field, text]));
-  const storable = { ...text, pattern: "^[^\\x00]*$" };
-  const storables = Object.fromEntries(PLANT_FIELDS.map((field) => [field, storable]));
+  const returned: Record<FieldKind, object> = { text };
+  const sent: typeof returned = { ...returned, text: { ...text, pattern: "^[^\\x00]*$" } };
+  const propertiesOf = (kinds: typeof returned) =>
+    Object.fromEntries(PLANT_FIELDS.map((field) => [field, kinds[kindOf(field)]]));
   const { NewPlant, Plant, Error } = schemas;
   expect<unknown>({ ...served.components, schemas: { NewPlant, Plant, Error } }).toEqual({
     securitySchemes: { bearer: { type: "http", scheme: "bearer", description: described } },
@@ -210,7 +211,7 @@ test("the OpenAPI document has the contract's schemas, and nothing of Elysia's o
             description: expect.stringMatching(INT64),
             example: 1,
           },
-          ...storables,
+          ...propertiesOf(sent),
         },
       },
       Plant: {
@@ -218,7 +219,7 @@ test("the OpenAPI document has the contract's schemas, and nothing of Elysia's o
         additionalProperties: true,
         description: described,
         required: PLANT_FIELDS.filter(isRequired),
-        properties: texts,
+        properties: propertiesOf(returned),
       },
       Error: {
         type: "object",

@@ -26,8 +26,11 @@ const D1_CONTRACT = `
   import { d1Store } from "./d1_store.ts";
 
   async function reopen() {
-    const select = env.DB.prepare("SELECT name, tag FROM plants WHERE id = CAST(? AS INTEGER)");
-    const read = async (id) => (await select.bind(String(id)).first()) ?? undefined;
+    const select = env.DB.prepare("SELECT fields FROM plants WHERE id = CAST(? AS INTEGER)");
+    const read = async (id) => {
+      const row = await select.bind(String(id)).first();
+      return row === null ? undefined : JSON.parse(row.fields);
+    };
     return { plants: d1Store(env.DB), read, async [Symbol.asyncDispose]() {} };
   }
   async function open() {
@@ -45,8 +48,11 @@ const OBJECT_CONTRACT = `
     fetch() {
       const { storage } = this.ctx;
       async function reopen() {
-        const select = "SELECT name, tag FROM plants WHERE id = CAST(? AS INTEGER)";
-        const read = async (id) => storage.sql.exec(select, String(id)).toArray()[0];
+        const select = "SELECT fields FROM plants WHERE id = CAST(? AS INTEGER)";
+        const read = async (id) => {
+          const [row] = storage.sql.exec(select, String(id)).toArray();
+          return row === undefined ? undefined : JSON.parse(row.fields);
+        };
         return { plants: objectStore(storage), read, async [Symbol.asyncDispose]() {} };
       }
       async function open() {

@@ -9,13 +9,21 @@ import {
   contractCases,
 } from "../../src/database/contract/contract_case.ts";
 import {
+  FIELD_EXAMPLES,
   plantStoreContract,
   type ReopenPlantStore,
 } from "../../src/database/contract/plant_store_contract.ts";
 import { tokenStoreContract } from "../../src/database/contract/token_store_contract.ts";
 import type { Database } from "../../src/database/database.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
-import { INT64_MAX, INT64_MIN, type NewPlant, plantOf } from "../../src/plant/plant.ts";
+import {
+  INT64_MAX,
+  INT64_MIN,
+  kindOf,
+  type NewPlant,
+  PLANT_FIELDS,
+  plantOf,
+} from "../../src/plant/plant.ts";
 
 /**
  * Holds an adapter to the comments of the ports: `databaseContract` says what `open` and `reopen`
@@ -108,8 +116,10 @@ const CASES: Cases<Database> = {
     assert.deepEqual(await allOf(database), plants);
   },
 
-  async "pages() gives every field, each with its own text"(database) {
-    const plants = [plantOf(1n, (field) => `the ${field}`)];
+  async "pages() gives every field, each with its own value"(database) {
+    const plants = [
+      plantOf(1n, (field) => FIELD_EXAMPLES[kindOf(field)].at(PLANT_FIELDS.indexOf(field))),
+    ];
     await add(database, plants);
     assert.deepEqual(await allOf(database), plants);
   },

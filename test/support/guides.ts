@@ -55,8 +55,7 @@ export function codeThatExports(name: string): string {
 
 function codeIn(text: string, language: string): string[] {
   return Array.from(
-    // In a list it is indented.
-    text.matchAll(new RegExp(`^( *)\`\`\`${language}\n(.*?)^\\1\`\`\``, "gms")),
-    ([, , code = ""]) => code,
+    text.matchAll(new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\``, "gms")),
+    ([, code = ""]) => code,
   );
 }

@@ -1,4 +1,4 @@
-import { type NewPlant, type Plant, PLANT_FIELDS } from "../../src/plant/plant.ts";
+import { type FieldValue, type NewPlant, type Plant, PLANT_FIELDS } from "../../src/plant/plant.ts";
 
 // The record of the tests, as an object, as JSON and as a row. A test writes a plant down itself
 // only where its bytes are the point. Another record is changed here.
@@ -42,7 +42,7 @@ export function insertOf(...plants: readonly NewPlant[]): string {
   return `INSERT INTO plants (id, ${PLANT_FIELDS.join(", ")}) VALUES ${literals.join(", ")}`;
 }
 
-function literalOf(value: bigint | string | undefined): string {
+function literalOf(value: bigint | FieldValue | undefined): string {
   if (value === undefined) return "NULL";
-  return typeof value === "bigint" ? String(value) : `'${value.replaceAll("'", "''")}'`;
+  return typeof value === "string" ? `'${value.replaceAll("'", "''")}'` : String(value);
 }

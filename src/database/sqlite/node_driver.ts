@@ -1,6 +1,6 @@
 import type * as NodeSqlite from "node:sqlite";
 
-import { PLANT_FIELDS, plantOf } from "../../plant/plant.ts";
+import { type FieldValue, PLANT_FIELDS, plantOf } from "../../plant/plant.ts";
 import type { Connection, PlantStatements, Query } from "./driver.ts";
 
 // By `import`, an older Node would end before it says which versions will do.
@@ -90,7 +90,7 @@ export function plantStatements(connection: NodeConnection): PlantStatements {
     insert: (plant) =>
       Number(insert.run(...COLUMNS.map((column) => plant[column] ?? null)).changes) === 1,
     find(id) {
-      const row = select.get(id) as Record<string, string | null> | undefined;
+      const row = select.get(id) as Record<string, FieldValue | null> | undefined;
       return row && plantOf(id, (field) => row[field]);
     },
   };

@@ -1,7 +1,7 @@
 import { eq, getTableColumns, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sqlite";
 
-import { type NewPlant, plantOf } from "../../plant/plant.ts";
+import { type FieldValue, type NewPlant, plantOf } from "../../plant/plant.ts";
 import { type Database, keysetPages } from "../database.ts";
 import type { Client } from "./bun_driver.ts";
 import type { PlantStatements } from "./driver.ts";
@@ -54,7 +54,7 @@ export function plantStatements(client: Client): PlantStatements {
   const insert = db.insert(plants).values(ROW).onConflictDoNothing();
   // Drizzle writes the statement, and bun:sqlite runs it: filling Drizzle's placeholders costs more
   // than the insert.
-  const insertOne = client.prepare<void, (bigint | string | null)[]>(insert.toSQL().sql);
+  const insertOne = client.prepare<void, (bigint | FieldValue | null)[]>(insert.toSQL().sql);
   const select = db
     .select()
     .from(plants)

@@ -8,7 +8,16 @@ import {
 } from "../../../src/database/contract/mod.ts";
 import type { AddOutcome, PlantStore } from "../../../src/database/database.ts";
 import { memoryDatabase } from "../../../src/database/memory.ts";
-import { type NewPlant, type Plant, plantOf, samePlant, sizeOf } from "../../../src/plant/plant.ts";
+import {
+  type FieldValue,
+  kindOf,
+  type NewPlant,
+  type Plant,
+  PLANT_FIELDS,
+  plantOf,
+  samePlant,
+  sizeOf,
+} from "../../../src/plant/plant.ts";
 import { databaseContract } from "../../support/database_contract.ts";
 import { fern } from "../../support/plants.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
@@ -40,6 +49,10 @@ const cut = (text: string) => text.slice(0, 255);
 const ascii = (text: string) => text.replace(/[\u{10000}-\u{10FFFF}]/gu, "?");
 const NAMES = "add() keeps every name exactly";
 const TAGS = "add() keeps every tag exactly";
+/** The cases of all texts, those of a fork too. */
+const TEXTS = PLANT_FIELDS.filter((field) => kindOf(field) === "text").map(
+  (field) => `add() keeps every ${field} exactly`,
+);
 const UNCHANGED = "add() leaves the batch as it is";
 const COMMITTED =
   "add() has committed when it resolves: the same store, opened beside it, reads the plants";
@@ -212,7 +225,8 @@ test.each<[what: string, make: () => OpenOn, failing: string[]]>([
     "texts cut at 62,000 characters",
     () => (disk) => ({
       async add(batch) {
-        const cutAt = (text: string | undefined) => text?.slice(0, 62_000);
+        const cutAt = (value: FieldValue | undefined) =>
+          typeof value === "string" ? value.slice(0, 62_000) : value;
         return addTo(
           disk,
           batch.map((plant) => plantOf(plant.id, (field) => cutAt(plant[field]))),
@@ -220,7 +234,7 @@ test.each<[what: string, make: () => OpenOn, failing: string[]]>([
       },
       probe,
     }),
-    [NAMES, TAGS],
+    TEXTS,
   ],
   [
     "a `timeoutMs` that it ignores",

@@ -40,20 +40,20 @@ function forkWithMigration(sql: string) {
     {
       file: "src/database/postgres/migrations.ts",
       from: "import journal from",
-      to: 'import light from "../../../drizzle/postgres/0001_light.sql" with { type: "text" };\nimport journal from',
+      to: 'import shade from "../../../drizzle/postgres/0100_shade.sql" with { type: "text" };\nimport journal from',
     },
     {
       file: "src/database/postgres/migrations.ts",
-      from: '  "0000_plants_and_tokens": plantsAndTokens,\n',
-      to: '  "0000_plants_and_tokens": plantsAndTokens,\n  "0001_light": light,\n',
+      from: "const SQL: Readonly<Record<string, string>> = {\n",
+      to: 'const SQL: Readonly<Record<string, string>> = {\n  "0100_shade": shade,\n',
     },
     {
       file: "drizzle/postgres/meta/_journal.json",
       from: "    }\n  ]",
-      to: '    },\n    { "idx": 1, "version": "7", "when": 1895280020608, "tag": "0001_light", "breakpoints": true }\n  ]',
+      to: '    },\n    { "idx": 100, "version": "7", "when": 1895280020608, "tag": "0100_shade", "breakpoints": true }\n  ]',
     },
   ];
-  return fork(embedded, { "drizzle/postgres/0001_light.sql": sql });
+  return fork(embedded, { "drizzle/postgres/0100_shade.sql": sql });
 }
 
 describe.skipIf(skipsCluster())("a fork on PostgreSQL", () => {
@@ -80,7 +80,7 @@ describe.skipIf(skipsCluster())("a fork on PostgreSQL", () => {
   });
 
   test("tells whoever reads the tables of the version before to migrate", async () => {
-    using forked = await forkWithMigration('ALTER TABLE "plants" ADD COLUMN "light" text;\n');
+    using forked = await forkWithMigration('ALTER TABLE "plants" ADD COLUMN "shade" text;\n');
     await using database = await cluster().newDatabase();
     const url = parsePostgresUrl(database.url);
     await (await openPostgres(url))[Symbol.asyncDispose]();
@@ -94,7 +94,7 @@ describe.skipIf(skipsCluster())("a fork on PostgreSQL", () => {
 
   test("says what a column needs that is NOT NULL and has no default", async () => {
     using forked = await forkWithMigration(
-      'ALTER TABLE "plants" ADD COLUMN "light" text NOT NULL;\n',
+      'ALTER TABLE "plants" ADD COLUMN "shade" text NOT NULL;\n',
     );
     await using database = await cluster().newDatabase();
     const url = parsePostgresUrl(database.url);
@@ -102,7 +102,7 @@ describe.skipIf(skipsCluster())("a fork on PostgreSQL", () => {
     await database.run("INSERT INTO plants VALUES (1, 'Fern')");
 
     await expect(forked.migratePostgres(url)).rejects.toThrow(
-      `Cannot open database "${database.name}": migration 0001_light adds a column that is NOT NULL: the column needs a default, or a table without rows`,
+      `Cannot open database "${database.name}": migration 0100_shade adds a column that is NOT NULL: the column needs a default, or a table without rows`,
     );
   });
 });
