@@ -1,0 +1,142 @@
+import { expect, setDefaultTimeout, test } from "bun:test";
+import { symlinkSync } from "node:fs";
+import { join } from "node:path";
+
+import { blocks } from "../support/guides.ts";
+import { skipped } from "../support/missing.ts";
+import { mutate } from "../support/mutant.ts";
+import {
+  emptyDirectory,
+  LONG_TEST_TIMEOUT_MS,
+  ROOT,
+  temporaryDirectory,
+} from "../support/program.ts";
+
+// A fork as the page "Make it yours" makes one: of an old version, with another record and a field
+// of its own. Then it takes today's version.
+
+setDefaultTimeout(4 * LONG_TEST_TIMEOUT_MS);
+
+/** The version that is forked. */
+const OLD = "84d776a";
+
+const hasHistory =
+  (await Bun.$`git cat-file -e ${OLD}^{commit}`.cwd(ROOT).quiet().nothrow()).exitCode === 0;
+
+/** The field in that version, after the renaming: texts that occur once, and what follows them. */
+const FIELD: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+  "src/seed/seed.ts": {
+    "readonly tag?: string;\n": "  readonly light?: string;\n",
+    'tag: "optional",\n': '  light: "optional",\n',
+  },
+  "src/database/sqlite/schema.ts": { "tag: text(),\n": "  light: text(),\n" },
+  "src/database/postgres/schema.ts": { "tag: text(),\n": "  light: text(),\n" },
+  "src/database/sqlite/migrations.ts": {
+    'token_scopes.sql" with { type: "text" };\n':
+      'import light from "../../../drizzle/sqlite/0003_light.sql" with { type: "text" };\n',
+    '"0002_token_scopes": tokenScopes,\n': '  "0003_light": light,\n',
+  },
+  "src/database/postgres/migrations.ts": {
+    'seeds_and_tokens.sql" with { type: "text" };\n':
+      'import light from "../../../drizzle/postgres/0001_light.sql" with { type: "text" };\n',
+    '"0000_seeds_and_tokens": seedsAndTokens,\n': '  "0001_light": light,\n',
+  },
+  "src/http/seeds.ts": {
+    '"indoor")),\n': '  light: t.Optional(storableText("How much light it needs", "bright")),\n',
+  },
+  "src/http/openapi.ts": { '{ name: "Monstera deliciosa", tag: "indoor"': ', light: "bright"' },
+  "src/http/README.md": {
+    "likewise; leave it out for no tag: `null` is refused           |\n":
+      "| `light` | no | likewise |\n",
+  },
+  "README.md": {
+    "| `tag`  | no       | likewise                                      |\n":
+      "| `light` | no | likewise |\n",
+  },
+};
+
+/** Where the fork and today's version have changed the same lines, and the field's part of them today. */
+const CONFLICTS: typeof FIELD = {
+  "src/database/postgres/migrations.ts": FIELD["src/database/postgres/migrations.ts"] ?? {},
+  "src/database/sqlite/migrations.ts": FIELD["src/database/sqlite/migrations.ts"] ?? {},
+  "src/seed/seed.ts": {
+    "readonly tag?: string;\n": "  readonly light?: string;\n",
+    'tag: { kind: "text", presence: "optional" },\n':
+      '  light: { kind: "text", presence: "optional" },\n',
+  },
+};
+
+const RECORD = "Another record";
+
+test.skipIf(!hasHistory && skipped(`a fork: the history of this clone does not go back to ${OLD}`))(
+  "a fork with a record and a field of its own merges a later version, and passes what `bun run ok` runs",
+  async () => {
+    using home = emptyDirectory();
+    const [rename = "", begin = "", fixtures = ""] = blocks(RECORD, "bash");
+    const [takeLater = ""] = blocks("Take later versions", "bash");
+    const fork = home.at("fork");
+
+    // This checkout, as the project that is forked.
+    await Bun.$`git clone --quiet --bare ${ROOT} origin.git
+      git -C origin.git update-ref refs/heads/main $(git -C ${ROOT} rev-parse HEAD)
+      git clone --quiet --no-checkout origin.git fork`.cwd(home.path);
+    await Bun.write(home.at("rename.sh"), rename);
+    const run = (script: string) =>
+      Bun.$`bash -euo pipefail -c ${script}`
+        .cwd(fork)
+        .env({ ...process.env, ...AUTHOR, TMPDIR: temporaryDirectory() })
+        .quiet()
+        .nothrow();
+    const require = async (script: string) => {
+      const { exitCode, stdout, stderr } = await run(script);
+      if (exitCode !== 0) throw new Error(`${script}\n${stdout}${stderr}`);
+    };
+
+    await require(`git switch --quiet --force-create main ${OLD}`);
+    linkPackages(fork);
+    await require(begin);
+    addField(fork, FIELD);
+    await require("bun run db:generate --name light && git add --all && git commit -m 'Add light'");
+
+    const merge = await run(takeLater);
+    expect(merge.exitCode).not.toBe(0);
+    const conflicts = (await run("git diff --name-only --diff-filter=U")).stdout.toString();
+    expect(conflicts.trim().split("\n")).toEqual(Object.keys(CONFLICTS));
+
+    await require(`git checkout --theirs ${Object.keys(CONFLICTS).join(" ")}`);
+    addField(fork, CONFLICTS);
+    await require("git add --all && git commit -m 'Merge upstream'");
+    await require(fixtures);
+    await require("bun run fmt");
+
+    const ok = await run("bun run ok");
+    expect(failuresOf(ok.stdout.toString() + ok.stderr.toString())).toEqual([]);
+    expect(ok.exitCode).toBe(0);
+    expect(await Bun.file(join(fork, "src/http/seeds.ts")).text()).toContain('"/seeds"');
+    expect((await run("git diff --stat origin/main -- LICENSE")).stdout.toString()).toBe("");
+  },
+);
+
+const AUTHOR = {
+  GIT_AUTHOR_NAME: "Fork",
+  GIT_AUTHOR_EMAIL: "fork@example.org",
+  GIT_COMMITTER_NAME: "Fork",
+  GIT_COMMITTER_EMAIL: "fork@example.org",
+};
+
+/** The packages of this checkout: a folder that `.gitignore` names is a link there, which it does not. */
+function linkPackages(fork: string): void {
+  for (const folder of ["", "test/runtimes", "test/clients"])
+    symlinkSync(join(ROOT, folder, "node_modules"), join(fork, folder, "node_modules"));
+  Bun.spawnSync(["sh", "-c", "echo node_modules >> .git/info/exclude"], { cwd: fork });
+}
+
+function addField(fork: string, edits: typeof FIELD): void {
+  for (const [file, inserts] of Object.entries(edits))
+    for (const [before, added] of Object.entries(inserts))
+      mutate(fork, { file, from: before, to: before + added });
+}
+
+function failuresOf(output: string): string[] {
+  return output.match(/^\(fail\) .*$|^.* error TS\d+: .*$|^ *[1-9]\d* error.*$/gm) ?? [];
+}
