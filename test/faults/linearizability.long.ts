@@ -9,7 +9,7 @@ import { join } from "node:path";
 
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { citusCluster, skipsCitus } from "../support/citus.ts";
-import { TOKEN } from "../support/client.ts";
+import { TOKEN, untilTokenIs } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { printedSeed, randomFrom } from "../support/load.ts";
 import { mutant } from "../support/mutant.ts";
@@ -48,8 +48,6 @@ interface World {
 /** Where and how a history is recorded. */
 interface RecordOptions {
   readonly url: string;
-  /** Where the read at the end looks. @default {url} */
-  readonly readUrl?: string;
   /** How many servers run at once. @default {1} */
   readonly servers?: number;
   /** @default the executable */
@@ -60,7 +58,7 @@ interface RecordOptions {
 async function record(
   name: string,
   fault: (world: World) => Promise<unknown>,
-  { url, readUrl = url, servers: count = 1, program = executable() }: RecordOptions,
+  { url, servers: count = 1, program = executable() }: RecordOptions,
 ): Promise<readonly string[]> {
   const random = randomFrom(printedSeed(name));
   const env = { DATABASE_URL: url, AUTH_TOKENS: TOKEN, REQUEST_TIMEOUT_MS: "1000" };
@@ -94,7 +92,7 @@ async function record(
   }
   await recording.more(BETWEEN);
   await recording.stop();
-  await recording.read(() => exported({ ...world, url: readUrl }));
+  await recording.read(() => exported(world));
 
   const found = await judgeHistory(recording.history);
   const unknown = recording.history.filter(({ outcome }) => outcome === "unknown").length;
@@ -240,16 +238,26 @@ test.skipIf(skipsCluster()).each([
   const hosts = `127.0.0.1:${primary.port},127.0.0.1:${standby.port}`;
   let isOver = false;
 
-  const fault = async () => {
+  // Reads and tokens have connections of their own, which must follow those of the plants.
+  const fault = async (world: World) => {
     if (isOver) return;
     isOver = true;
+    const { program, recording, servers } = world;
+    const token = (change: string, at: PostgresCluster) =>
+      runToEnd({ program, args: ["token", change, "phone", "--database", at.url("postgres")] });
+    const phone = (await token("create", primary)).stdout.trim();
+    const each = (status: 400 | 401) =>
+      Promise.all(servers.map((server) => untilTokenIs(status, server.url, phone, "{}")));
+    await each(400);
+
     if (kills) await primary.kill();
     await standby.run("SELECT pg_promote()");
+    await recording.read(() => exported(world));
+    expect(await token("revoke", standby)).toMatchObject({ exitCode: 0 });
+    await each(401);
   };
   const url = `postgres://postgres@${hosts}/postgres`;
-  // The old primary still has plants that were never acknowledged.
-  const readUrl = standby.url("postgres");
-  const found = await record(`failover: ${name}`, fault, { url, readUrl, servers: 2 });
+  const found = await record(`failover: ${name}`, fault, { url, servers: 2 });
   expect(found).toEqual([]);
 });
 

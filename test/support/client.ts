@@ -70,13 +70,19 @@ export function bearer(token = TOKEN): { authorization: string } {
 const TOKEN_CHANGE_MS = 15_000;
 
 /**
- * Sends a plant with a token again and again, until the response has the status.
+ * Sends a body with a token again and again, until the response has the status.
  *
+ * @param body @default a plant. With another, a token that is accepted gets 400
  * @throws {Error} If it never has within {@linkcode TOKEN_CHANGE_MS}.
  */
-export async function untilTokenIs(status: 200 | 401, url: string, token: string): Promise<void> {
+export async function untilTokenIs(
+  status: 200 | 400 | 401,
+  url: string,
+  token: string,
+  body?: string,
+): Promise<void> {
   const limit = performance.now() + TOKEN_CHANGE_MS;
-  while ((await post(url, undefined, { token })).status !== status) {
+  while ((await post(url, body, { token })).status !== status) {
     if (performance.now() > limit)
       throw new Error(`The token is not answered ${status} after ${TOKEN_CHANGE_MS} ms`);
     await Bun.sleep(50);
