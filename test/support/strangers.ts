@@ -1,3 +1,14 @@
+import { FIELD_EXAMPLES } from "../../src/database/contract/plant_store_contract.ts";
+import {
+  type FieldValue,
+  kindOf,
+  type NewPlant,
+  type Plant,
+  PLANT_FIELDS,
+  plantOf,
+} from "../../src/plant/plant.ts";
+import { returned } from "./plants.ts";
+
 /** An answer in the place of the server's, by somebody who has stored nothing. */
 export interface Stranger {
   readonly who: string;
@@ -14,7 +25,17 @@ const JSON_TYPE = "application/json";
 const SPRING =
   '{"timestamp":"2026-01-01T00:00:00Z","status":404,"error":"Not Found","message":"No static resource","path":"/plants"}';
 
-/** None of these says what became of a plant "Fern". */
+/** A plant with every field. */
+export const WHOLE: NewPlant = plantOf(1n, (field) => FIELD_EXAMPLES[kindOf(field)].at(-1));
+const STORED = JSON.stringify(returned(WHOLE));
+
+/** The same, but for one field. */
+function changed(field: keyof Plant, value: FieldValue | undefined): string {
+  const plant = plantOf(1n, (other) => (other === field ? value : WHOLE[other]));
+  return JSON.stringify(returned(plant));
+}
+
+/** None of these says what became of that plant. */
 export const STRANGERS: readonly Stranger[] = [
   { who: "a login page, by a redirect", status: 302, type: HTML, location: "/login" },
   { who: "another server, by a redirect that repeats the POST", status: 307, location: "/echo" },
@@ -24,14 +45,27 @@ export const STRANGERS: readonly Stranger[] = [
   { who: "the sign-in page of an oauth2-proxy", status: 403, type: HTML, body: "<title>Sign in" },
   { who: "an oauth2-proxy, to a client of JSON", status: 401, type: JSON_TYPE, body: "{}" },
   { who: "another service", status: 200, type: JSON_TYPE, body: '{"status":"UP"}' },
-  { who: "a cache, with a different plant", status: 200, type: JSON_TYPE, body: '{"name":"Ivy"}' },
-  { who: "a proxy that changes the media type", status: 200, type: HTML, body: '{"name":"Fern"}' },
+  ...PLANT_FIELDS.flatMap((field) => [
+    {
+      who: `a cache, with another ${field}`,
+      status: 200,
+      type: JSON_TYPE,
+      body: changed(field, FIELD_EXAMPLES[kindOf(field)].at(-2)),
+    },
+    {
+      who: `a server of another version, without ${field}`,
+      status: 200,
+      type: JSON_TYPE,
+      body: changed(field, undefined),
+    },
+  ]),
+  { who: "a proxy that changes the media type", status: 200, type: HTML, body: STORED },
   { who: "a page that is called JSON", status: 200, type: JSON_TYPE, body: "<title>Back soon" },
   { who: "JSON of a text", status: 200, type: JSON_TYPE, body: '"Fern"' },
   { who: "JSON of null", status: 200, type: JSON_TYPE, body: "null" },
   { who: "JSON too deep to parse", status: 200, type: JSON_TYPE, body: "[".repeat(200_000) },
   { who: "nobody", status: 200 },
-  { who: "a queue", status: 202, type: JSON_TYPE, body: '{"name":"Fern"}' },
+  { who: "a queue", status: 202, type: JSON_TYPE, body: STORED },
   { who: "another service's error", status: 404, type: JSON_TYPE, body: SPRING },
   {
     who: "an error of its own numbers",

@@ -1,0 +1,152 @@
+import { describe, expect, test } from "bun:test";
+import { readFileSync, truncateSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+
+import { post } from "../support/client.ts";
+import { executable } from "../support/executable.ts";
+import { blocks } from "../support/guides.ts";
+import { INSTALLED, skipsInstalled } from "../support/postgres.ts";
+import { withCluster } from "../support/postgres_database.ts";
+import { emptyDirectory, runToEnd, startServer } from "../support/program.ts";
+
+/** The lines of the PostgreSQL guide, as they stand on the page. */
+const [DUMP = ""] = blocks("Backup and recovery", "sh");
+const [RESTORE = "", RESTORE_PLAIN = "", END_TOKENS = ""] = blocks("Restore a dump", "sh");
+const [RENAME = "", CREATE = "", PG_RESTORE = ""] = RESTORE.trim().split("\n");
+
+/** What is often written instead: the control. */
+const CARELESS = "psql --quiet --dbname plants --file plants.sql";
+
+describe.skipIf(skipsInstalled())("a dump of PostgreSQL", () => {
+  const cluster = withCluster({ programs: INSTALLED });
+
+  /** A database `plants` with a thousand plants, a shell in which the page's lines run, and servers. */
+  async function makeWorld() {
+    await using stack = new AsyncDisposableStack();
+    const directory = stack.use(emptyDirectory());
+    const { port, run } = cluster();
+    await run(
+      "DROP DATABASE IF EXISTS plants",
+      "DROP DATABASE IF EXISTS plants_before",
+      "DROP ROLE IF EXISTS plants",
+      "CREATE ROLE plants LOGIN",
+      "CREATE DATABASE plants OWNER plants",
+    );
+
+    const address = `plants@127.0.0.1:${port}`;
+    const url = `postgres://${address}/plants`;
+    const PATH = `${INSTALLED}/bin:${dirname(executable()[0])}:${process.env["PATH"]}`;
+    const env = {
+      PATH,
+      PGHOST: "127.0.0.1",
+      PGPORT: String(port),
+      PGUSER: "postgres",
+      DATABASE_URL: url,
+    };
+    const attempt = (script: string) =>
+      runToEnd({
+        program: ["sh", "-ec", script.replaceAll("plants:PASSWORD@localhost", address)],
+        cwd: directory.path,
+        env,
+      });
+    const follow = async (script: string) => {
+      const { exitCode, stdout, stderr } = await attempt(script);
+      expect({ exitCode, stderr }).toMatchObject({ exitCode: 0 });
+      return stdout.trim();
+    };
+
+    await follow(`seq 1000 | sed 's/.*/{"id":&,"name":"fern"}/' | plant-store import -`);
+    const opened = stack.move();
+    return {
+      at: (name: string) => join(directory.path, name),
+      attempt,
+      follow,
+      count: (table: string) => follow(`psql -Atc 'SELECT count(*) FROM ${table}' plants`),
+      serve: () => startServer({ env: { DATABASE_URL: url } }),
+      [Symbol.asyncDispose]: () => opened.disposeAsync(),
+    };
+  }
+
+  test("restored by the page has every plant, and no token that was ended after it", async () => {
+    await using world = await makeWorld();
+    const { follow, count, serve } = world;
+    const create = (name: string) => follow(`plant-store token create ${name}`);
+    const good = await create("good");
+    const ended = [await create("revoked"), await create("deleted"), await create("again")];
+    const statuses = async (url: string) =>
+      await Promise.all(
+        [good, ...ended].map(
+          async (token) => (await post(url, { id: 1, name: "fern" }, { token })).status,
+        ),
+      );
+
+    {
+      await using server = await serve();
+      await follow(DUMP);
+      expect(await statuses(server.url)).toEqual([200, 200, 200, 200]);
+      // A server that runs keeps its database.
+      expect(await world.attempt(RENAME)).toMatchObject({ exitCode: 1 });
+    }
+    await follow("plant-store token revoke revoked");
+    for (const name of ["deleted", "again"]) await follow(`plant-store token delete ${name}`);
+    await create("again");
+
+    await follow(RESTORE);
+    expect(await count("plants")).toBe("1000");
+    {
+      // The control: without the lines for tokens.
+      await using server = await serve();
+      expect(await statuses(server.url)).toEqual([200, 200, 200, 200]);
+    }
+
+    const listed = await follow(END_TOKENS);
+    expect(Array.from(listed.matchAll(/^(\w+) +(?:active|revoked)/gm), ([row]) => row)).toEqual([
+      "good     active",
+      "revoked  revoked",
+      "deleted  revoked",
+      "again    revoked",
+    ]);
+    await using server = await serve();
+    expect(await statuses(server.url)).toEqual([200, 401, 401, 401]);
+  });
+
+  test("restored where a server has started changes nothing, and says so", async () => {
+    await using world = await makeWorld();
+    const { follow, attempt, count, serve } = world;
+    await follow(`${DUMP}\npg_dump --file plants.sql plants`);
+    await follow(`${RENAME}\n${CREATE}`);
+    const token = await follow("plant-store token create new");
+    {
+      await using server = await serve();
+      expect((await post(server.url, { id: 1, name: "ivy" }, { token })).status).toBe(200);
+    }
+
+    const stderr = expect.stringContaining('relation "plant_store_migrations" already exists');
+    expect(await attempt(PG_RESTORE)).toMatchObject({ exitCode: 1, stderr });
+    expect(await attempt(RESTORE_PLAIN)).toMatchObject({ exitCode: 3, stderr });
+    expect(await count("plants")).toBe("1");
+
+    // The control: one of a thousand plants, and it succeeds.
+    expect(await attempt(CARELESS)).toMatchObject({ exitCode: 0, stderr });
+    expect(await count("plants")).toBe("1");
+  });
+
+  test("that was cut off is refused, unless it is a plain one", async () => {
+    await using world = await makeWorld();
+    const { at, follow, attempt, count } = world;
+    await follow(`${DUMP}\npg_dump --file plants.sql plants`);
+    await follow(`${RENAME}\n${CREATE}`);
+
+    truncateSync(at("plants.dump"), readFileSync(at("plants.dump")).length - 2_000);
+    expect(await attempt(PG_RESTORE)).toMatchObject({
+      exitCode: 1,
+      stderr: expect.stringContaining("end of file"),
+    });
+    expect(await follow("psql -Atc '\\d' plants")).not.toContain("plants");
+
+    const text = readFileSync(at("plants.sql"), "utf8");
+    writeFileSync(at("plants.sql"), text.slice(0, text.indexOf("\n500\tfern") + 1));
+    expect(await attempt(RESTORE_PLAIN)).toMatchObject({ exitCode: 0 });
+    expect(await count("plants")).toBe("499");
+  });
+});
