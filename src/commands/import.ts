@@ -210,6 +210,7 @@ async function* batchesOf(input: Input, maxBytes: number, stop: AbortSignal) {
     for (const { length, content } of pieces) {
       number++;
       bytes += length + 1;
+      if (number === 1) requireLinesOfJson(content);
       const line = checkLine(number, content, maxBytes);
       if (line === undefined) continue;
 
@@ -224,6 +225,23 @@ async function* batchesOf(input: Input, maxBytes: number, stop: AbortSignal) {
 
   yield { lines, bytes };
 }
+
+/** @throws {CommandError} If the first line is that of another format: every line would be refused. */
+function requireLinesOfJson(line: Uint8Array = new Uint8Array()): void {
+  const start = Buffer.from(line.subarray(0, 1_000)).toString("latin1");
+  const [, what] = FORMATS.find(([pattern]) => pattern.test(start)) ?? [];
+  if (what !== undefined)
+    throw new CommandError(
+      `Cannot add plants: expected a JSON object a line in UTF-8, got ${what}`,
+    );
+}
+
+/** How a first line of another format begins, byte by byte. */
+const FORMATS: readonly (readonly [RegExp, what: string])[] = [
+  [/^\x1f\x8b/, "gzip: decompress it first (`gunzip -c`)"],
+  [/^(?:\xff\xfe|\xfe\xff|.?\0)/s, "UTF-16: convert it first (`iconv -f UTF-16 -t UTF-8`)"],
+  [/^(?:\xef\xbb\xbf)?[^{}[\],;\t]+(?:[,;\t][^{}[\]]*)+$/, "CSV: convert it first"],
+];
 
 /** Checks a line as the API checks a body; returns `undefined` if it is blank. */
 function checkLine(

@@ -92,6 +92,8 @@ test.each([
   },
 );
 
+const UTF_16 = "UTF-16: convert it first (`iconv -f UTF-16 -t UTF-8`)";
+
 /** A line that is refused, and why. None of it may be repeated: each has a secret. */
 const REFUSED: [string | Uint8Array, string][] = [
   ["secret", "the line must be valid JSON; it breaks at column 1"],
@@ -121,6 +123,24 @@ test("import reports every line it refuses with its number and the reason, and a
 
   const added = REFUSED.map((_, index) => `{"id":${100 + index},"name":"Fern"}\n`);
   expect(await exported(database.path)).toBe(IVY + added.join(""));
+});
+
+test.each<[string, Uint8Array, string]>([
+  ["gzip", Bun.gzipSync(FERN + IVY), "gzip: decompress it first (`gunzip -c`)"],
+  ["UTF-16", Buffer.from(`\uFEFF${FERN}${IVY}`, "utf16le"), UTF_16],
+  ["UTF-16 without a byte order mark", Buffer.from(FERN + IVY, "utf16le"), UTF_16],
+  ["UTF-16 in the other order", Buffer.from(`\uFEFF${FERN}`, "utf16le").swap16(), UTF_16],
+  ["CSV", Buffer.from("id,name,tag\n1,Fern,\n"), "CSV: convert it first"],
+  ["CSV in quotes", Buffer.from('\uFEFF"id";"name"\r\n1;"Fern"\r\n'), "CSV: convert it first"],
+  ["CSV without a header", Buffer.from("1\tFern\tindoor\n2\tIvy\n"), "CSV: convert it first"],
+])("import names %s once, and adds nothing", async (_what, bytes, what) => {
+  using database = await databaseFixture([]);
+  const chunks = Array.from(bytes, (byte) => Uint8Array.of(byte));
+  expect(await importedFrom(database.path, chunks)).toMatchObject({
+    exitCode: 1,
+    stderr: `Cannot add plants: expected a JSON object a line in UTF-8, got ${what}\n`,
+  });
+  expect(await exported(database.path)).toBe("");
 });
 
 test("import counts blank lines, and reports lines in their order over many batches", async () => {
