@@ -108,7 +108,8 @@ export async function tokenCache(store: ServerTokens, options: TokenCacheOptions
       requireYounger(found.maxAgeMs);
 
       const minute = time - (time % MINUTE_MS);
-      if (found.usedAt < minute) {
+      // It may be later by another server's clock, or by ours while that was wrong.
+      if (found.usedAt !== minute && found.usedAt !== NEVER_RECORDED) {
         found.usedAt = minute;
         unwrittenUses.set(found.name, minute);
       }
@@ -240,18 +241,18 @@ interface CachedToken {
   readonly expiresAt: number;
   /** How long it is accepted after a refresh, in milliseconds. */
   readonly maxAgeMs: number;
-  /** The minute of its last recorded use. */
+  /** The minute of its last recorded use, or {@linkcode NEVER_RECORDED}. */
   usedAt: number;
 }
 
-/**
- * Its uses are not recorded. It has no age: only a stored token can be revoked, and while the server
- * runs, nothing stores a token that people chose.
- */
+/** The uses of a static token are not recorded. */
+const NEVER_RECORDED = Infinity;
+
+/** Static tokens never go stale: they cannot be revoked while the server runs. */
 function staticToken(index: number): CachedToken {
   const verdict = staticVerdict(index);
   const name = verdict.subject;
-  const forever = { expiresAt: Infinity, maxAgeMs: Infinity, usedAt: Infinity };
+  const forever = { expiresAt: Infinity, maxAgeMs: Infinity, usedAt: NEVER_RECORDED };
   return { name, verdict, isRevoked: false, ...forever };
 }
 

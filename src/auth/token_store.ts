@@ -55,8 +55,8 @@ export interface TokenStore {
    */
   prune(at: Date): Promise<number>;
   /**
-   * Records last uses in one transaction. Keeps a later use that is stored already, and ignores
-   * unknown names.
+   * Records last uses in one transaction. Keeps a later use that is stored already, unless it is more
+   * than {@linkcode MAX_AHEAD_MS} later, and ignores unknown names.
    */
   recordUses(uses: readonly TokenUse[]): Promise<void>;
 }
@@ -77,6 +77,12 @@ export interface TokenUse {
   readonly name: string;
   readonly at: Date;
 }
+
+/**
+ * How much later than a use a stored one may be, in milliseconds: a day. Beyond that, the clock that it was
+ * written by was wrong.
+ */
+export const MAX_AHEAD_MS = 86_400_000;
 
 /** Scopes as they are stored: separated by spaces (RFC 6749, section 3.3). */
 export function formatScopes(scopes: readonly Scope[]): string {

@@ -1,9 +1,10 @@
-import type {
-  NewToken,
-  TokenFilter,
-  TokenRecord,
-  TokenStore,
-  TokenUse,
+import {
+  MAX_AHEAD_MS,
+  type NewToken,
+  type TokenFilter,
+  type TokenRecord,
+  type TokenStore,
+  type TokenUse,
 } from "../auth/token_store.ts";
 import { type NewPlant, type Plant, samePlant } from "../plant/plant.ts";
 import {
@@ -101,8 +102,9 @@ export function memoryTokens(): TokenStore {
 
   function recordUse({ name, at }: TokenUse): void {
     const token = tokens.get(name);
-    if (token !== undefined && Number(token.lastUsedAt) < Number(at))
-      tokens.set(name, { ...token, lastUsedAt: at });
+    if (token === undefined) return;
+    const aheadMs = Number(token.lastUsedAt) - Number(at);
+    if (aheadMs < 0 || aheadMs > MAX_AHEAD_MS) tokens.set(name, { ...token, lastUsedAt: at });
   }
 
   return {

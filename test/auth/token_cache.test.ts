@@ -364,6 +364,21 @@ test("tokenCache() records the last use to the minute", async () => {
   }
 });
 
+test("tokenCache() records the next use after the clock was far ahead", async () => {
+  const fixture = await tokenFixture(record("greenhouse"));
+  const use = async (at: Date) => {
+    fixture.now = at.getTime();
+    const cache = await fixture.cache();
+    cache.authenticate("greenhouse");
+    await cache.writeUses();
+  };
+
+  await use(new Date("2066-01-01T00:00:00Z"));
+  expect(await fixture.lastUses()).toEqual([new Date("2066-01-01T00:00:00Z")]);
+  await use(after(60_000));
+  expect(await fixture.lastUses()).toEqual([after(60_000)]);
+});
+
 test("tokenCache() writes uses in batches of at most 500, and keeps those that failed", async () => {
   const fixture = await tokenFixture(
     ...Array.from({ length: 1_100 }, (_, i) => record(`token-${i}`)),

@@ -167,6 +167,22 @@ const CASES: Cases<Pick<Database, "tokens">> = {
     await assertStored(tokens, [{ ...stored(GREENHOUSE), lastUsedAt: LATER }]);
   },
 
+  async "recordUses() replaces a use that is more than a day later, because a clock was wrong"({
+    tokens,
+  }) {
+    await tokens.add(GREENHOUSE);
+    const use = async (at: Date) => tokens.recordUses([{ name: "greenhouse", at }]);
+    const later = (ms: number) => new Date(LATER.getTime() + 86_400_000 + ms);
+
+    await use(later(0));
+    await use(LATER);
+    await assertStored(tokens, [{ ...stored(GREENHOUSE), lastUsedAt: later(0) }]);
+
+    await use(later(1));
+    await use(LATER);
+    await assertStored(tokens, [{ ...stored(GREENHOUSE), lastUsedAt: LATER }]);
+  },
+
   async "delete() frees the name, and deletes nothing that is not there"({ tokens }) {
     await tokens.add(GREENHOUSE);
     assert.equal(await tokens.delete("garden"), false);

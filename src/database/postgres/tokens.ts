@@ -14,7 +14,12 @@ import {
 import { drizzle } from "drizzle-orm/bun-sql";
 import { PgDialect } from "drizzle-orm/pg-core";
 
-import { formatScopes, parseScopes, type TokenStore } from "../../auth/token_store.ts";
+import {
+  formatScopes,
+  MAX_AHEAD_MS,
+  parseScopes,
+  type TokenStore,
+} from "../../auth/token_store.ts";
 import type { Pool, Work } from "./pool.ts";
 import { textArray, tokenRevision, tokens } from "./schema.ts";
 
@@ -115,7 +120,8 @@ function deleting(deletion: readonly string[], parameter: string): Work<number> 
 
 const RECORD_USES = `UPDATE tokens SET last_used_at = uses.at
   FROM (SELECT name, max(at) AS at FROM unnest($1::text[], $2::timestamptz[]) AS use (name, at) GROUP BY name) AS uses
-  WHERE tokens.name = uses.name AND (last_used_at IS NULL OR last_used_at < uses.at)`;
+  WHERE tokens.name = uses.name AND (last_used_at IS NULL OR last_used_at < uses.at
+    OR last_used_at > uses.at + interval '${MAX_AHEAD_MS} milliseconds')`;
 
 /** The time limit for tokens, in milliseconds. */
 const TIMEOUT_MS = 10_000;

@@ -1,10 +1,11 @@
 import type { Changes } from "bun:sqlite";
 
-import { and, eq, isNotNull, isNull, lt, lte, or, sql } from "drizzle-orm";
+import { and, eq, gt, isNotNull, isNull, lt, lte, or, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sqlite";
 
 import {
   formatScopes,
+  MAX_AHEAD_MS,
   type TokenFilter,
   type TokenStore,
   type TokenUse,
@@ -82,11 +83,15 @@ export function sqliteTokens(client: Client, { read, write }: Run): SqliteTokens
 /** A use does not change the revision: every server would read all tokens every minute. */
 function useRecorder(client: Client): (use: TokenUse) => void {
   const at = sql.placeholder("at");
-  const isEarlier = or(isNull(tokens.lastUsedAt), lt(tokens.lastUsedAt, at));
+  const isReplaced = or(
+    isNull(tokens.lastUsedAt),
+    lt(tokens.lastUsedAt, at),
+    gt(tokens.lastUsedAt, sql`${at} + ${MAX_AHEAD_MS}`),
+  );
   const update = drizzle({ client })
     .update(tokens)
     .set({ lastUsedAt: sql`${at}` })
-    .where(and(eq(tokens.name, sql.placeholder("name")), isEarlier))
+    .where(and(eq(tokens.name, sql.placeholder("name")), isReplaced))
     .prepare();
   return ({ name, at }) => void update.run({ name, at: BigInt(at.getTime()) });
 }
