@@ -196,16 +196,8 @@ test.skipIf(skipsTmpfs())(
 
     const run = await runToEnd(onFreePort(disk.server()));
     expect(run.exitCode).toBe(1);
-    expect(run.stderr).toMatch(/^Cannot open database "[^"]+": [^\n]*\n$/);
-
-    for (const args of [["check"], ["export"], ["backup", "/dev/shm/backup.db"]]) {
-      expect(await runToEnd({ ...disk.server(), args })).toEqual({
-        exitCode: 1,
-        stdout: "",
-        stderr: expect.stringMatching(
-          /^Cannot open database "[^"]+": SQLite must be able to write [^\n]+\n$/,
-        ),
-      });
-    }
+    expect(run.stderr).toMatch(
+      /^Cannot open database "[^"]+": its file system is read-only[^\n]*\n$/,
+    );
   },
 );

@@ -107,8 +107,8 @@ test.skipIf(skips)(
     expect({ exitCode, line: stderr.split("\n")[0] }).toEqual({
       exitCode: 1,
       line:
-        'Cannot open database "/data/plants.db": SQLite must be able to write to the file and to its directory; ' +
-        "run this as the user who runs the server",
+        'Cannot open database "/data/plants.db": its directory belongs to uid 0, and this runs as uid 65532; ' +
+        'if it is yours, give it to that user: chown -h 65532 "/data"',
     });
   },
 );

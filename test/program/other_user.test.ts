@@ -77,7 +77,7 @@ function refusal(line: string) {
   };
 }
 
-const NOT_THE_OWNER = String.raw`open database "\w+\.db": [^\n]* as the user who runs the server`;
+const NOT_THE_OWNER = String.raw`open database "\w+\.db": it belongs to uid 0; run this as that user: [^\n]*`;
 
 const COMMANDS = [
   "token create garden",
@@ -117,7 +117,8 @@ describe.skipIf(skipsOtherUser())("another user", () => {
 
     for (const name of ["plants.db", "link.db"]) {
       const ended = runAsOther(cwd, "token", "create", "gate", "--database", `file:${name}`);
-      expect(ended).toEqual(refusal(NOT_THE_OWNER));
+      const says = `"plants.db-wal" beside it belongs to uid 0, and the database to uid ${OTHER_USER}; if it is yours, [^\n]*`;
+      expect(ended).toEqual(refusal(`open database "${name}": ${says}`));
     }
   });
 
@@ -227,6 +228,69 @@ describe.skipIf(skipsOtherUser())("another user", () => {
 
     expect(spawnSync("sh", ["-c", cure]).status).toBe(0);
     expect(runAsOther(cwd, "export").stdout).toContain('"id":1');
+  });
+
+  test("who has a database whose WAL is root's is told to take over the WAL, and loses nothing", async () => {
+    using directory = emptyDirectory();
+    const { path: cwd, at } = directory;
+    {
+      await using server = await startServer({ cwd, env: { AUTH_TOKENS: TOKEN } });
+      expect((await post(server.url)).status).toBe(200);
+    }
+
+    for (const name of ["", "plants.db"]) chownSync(at(name), OTHER_USER, OTHER_USER);
+    const cure = `chown -h ${OTHER_USER} "${at("plants.db")}"-*`;
+    for (const command of ["export", "check", "token list", "serve --port 0"])
+      expect(runAsOther(cwd, ...command.split(" ")), command).toEqual({
+        exitCode: 1,
+        stdout: "",
+        stderr: `Cannot open database "plants.db": "plants.db-wal" beside it belongs to uid 0, and the database to uid ${OTHER_USER}; it holds the newest plants: never move or delete it; if it is yours, give it to the owner of the database: ${cure}\n`,
+      });
+
+    expect(spawnSync("sh", ["-c", cure]).status).toBe(0);
+    expect(runAsOther(cwd, "export").stdout).toContain('"id":1');
+  });
+
+  test.each([
+    [0o600, ["export", "check", "token list", "serve --port 0"]],
+    [0o644, ["token list", "serve --port 0"]],
+  ])(
+    "who has a directory with files that root has copied, with mode %o, is told to take them over",
+    (mode, commands) => {
+      using directory = emptyDirectory();
+      const { path: cwd, at } = directory;
+      connect(at("plants.db")).close(true);
+      chmodSync(at("plants.db"), mode);
+      chownSync(cwd, OTHER_USER, OTHER_USER);
+
+      const cure = `chown -h ${OTHER_USER} "${at("plants.db")}"*`;
+      for (const command of commands)
+        expect(runAsOther(cwd, ...command.split(" ")), command).toEqual({
+          exitCode: 1,
+          stdout: "",
+          stderr: `Cannot open database "plants.db": it belongs to uid 0, and this runs as uid ${OTHER_USER}; if it is yours, give it to that user: ${cure}\n`,
+        });
+
+      expect(spawnSync("sh", ["-c", cure]).status).toBe(0);
+      expect(runAsOther(cwd, "check").exitCode).toBe(0);
+    },
+  );
+
+  test("who may only read the files of a server's user is told to be that user", () => {
+    using directory = emptyDirectory();
+    const { path: cwd, at } = directory;
+    connect(at("plants.db")).close(true);
+    for (const name of ["", "plants.db"]) {
+      chmodSync(at(name), 0o755);
+      chownSync(at(name), 1234, 1234);
+    }
+
+    for (const command of ["export", "check"])
+      expect(runAsOther(cwd, command), command).toEqual(
+        refusal(
+          'open database "plants.db": it belongs to uid 1234; run this as that user: runuser -u USER -- plant-store …',
+        ),
+      );
   });
 
   test("who restores a database still owns it, with its mode", () => {

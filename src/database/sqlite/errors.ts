@@ -1,11 +1,10 @@
-import { existsSync } from "node:fs";
-import { basename, dirname } from "node:path";
+import { basename } from "node:path";
 
 import { isSystemError } from "../../errors.ts";
 import { DatabaseError } from "../database.ts";
-import { CODES, primaryCodeOf, resultCodeOf } from "./failure.ts";
-import { canWrite, NOT_WRITABLE } from "./files.ts";
-import { walBytes } from "./path.ts";
+import { CODES, isUnwritable, primaryCodeOf, resultCodeOf } from "./failure.ts";
+import { databaseFile, walBytes } from "./path.ts";
+import { storageFault } from "./storage_fault.ts";
 
 /**
  * Turns an error of SQLite, of the system or of our own checks into one line for the operator,
@@ -41,21 +40,18 @@ function operatorReason(error: Error, path: string): string {
   const { message } = error;
   const code = primaryCodeOf(error);
 
+  // SQLite does not say why it cannot write. Even a reader must be able to create the WAL and its
+  // index, which the last process that closed the database removed.
+  const fault = isSystemError(error) || isUnwritable(error) ? storageFaultAt(path) : undefined;
+  if (fault !== undefined) return fault;
+
   // For example because the file was just moved.
   if (isSystemError(error))
     return `it cannot be reached (${(error as NodeJS.ErrnoException).code})`;
 
-  // On a read-only file system SQLite cannot create the WAL, and does not say so.
-  if (code === CODES.CANTOPEN && existsSync(path))
-    return canWrite(dirname(path)) ? message : NOT_WRITABLE;
-
   // The writer was killed before the file had a WAL:
   // https://www.sqlite.org/lockingv3.html#hot_journals
   if (resultCodeOf(error) === CODES.READONLY_ROLLBACK) return INTERRUPTED;
-
-  // Even a reader must be able to create the WAL, which the last process that closed the database
-  // removed.
-  if (code === CODES.READONLY) return NOT_WRITABLE;
 
   // SQLite maps the index of the WAL. A FUSE file system may have that switched off.
   if (resultCodeOf(error) === CODES.IOERR_SHMMAP) return NO_SHARED_MEMORY;
@@ -64,6 +60,15 @@ function operatorReason(error: Error, path: string): string {
   // SQLite reads a WAL into whatever file is beside it.
   const isCopied = walBytes(path) > 0;
   return `it is corrupt (${message})${isCopied ? foreignWal(path) : ""}`;
+}
+
+function storageFaultAt(path: string): string | undefined {
+  try {
+    return storageFault(databaseFile(path));
+  } catch {
+    // The path itself cannot be reached.
+    return undefined;
+  }
 }
 
 const NO_SHARED_MEMORY =

@@ -7,6 +7,7 @@ import { LOCK_BYTES } from "./shared_lock.ts";
 /** From `unistd.h`, on Linux and macOS. */
 const SEEK_SET = 0;
 const F_TLOCK = 2;
+const F_TEST = 3;
 
 /**
  * Takes SQLite's exclusive lock on a file without SQLite: this locks even a corrupt file, and
@@ -16,20 +17,46 @@ const F_TLOCK = 2;
  * @throws {DatabaseError} If another process has the database open.
  */
 export function exclusiveLock(file: string, path: string): Disposable {
-  const lock = new DisposableStack();
-  if (!existsSync(file)) return lock;
+  if (!existsSync(file)) return new DisposableStack();
 
+  const lock = takeLock(file, "r+", F_TLOCK);
+  if (lock === undefined)
+    throw new DatabaseError(`Cannot replace database "${path}": ${holdersOf(file)}`);
+  return lock;
+}
+
+/**
+ * Takes the same lock for reading a file without SQLite's own locks. On a file system that is
+ * read-only nobody can be locked out, and nobody can write.
+ *
+ * BUG: a read-only mount of what is mounted elsewhere for writing, too. Whoever has the database
+ * open is noticed, but whoever opens it later is not.
+ *
+ * @returns The lock, to be disposed of; `undefined` if another process has the database open.
+ */
+export function readingLock(file: string): Disposable | undefined {
+  try {
+    return takeLock(file, "r+", F_TLOCK);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "EROFS") throw error;
+    return takeLock(file, "r", F_TEST);
+  }
+}
+
+/** Takes or tests the lock; `undefined` if another process holds one. */
+function takeLock(
+  file: string,
+  flags: "r" | "r+",
+  how: typeof F_TLOCK | typeof F_TEST,
+): Disposable | undefined {
   const { lseek, lockf } = systemLibrary();
-  const descriptor = openSync(file, "r+");
+  using stack = new DisposableStack();
+  const descriptor = openSync(file, flags);
   // Closing a descriptor releases all locks of the process on the file.
-  lock.defer(() => closeSync(descriptor));
+  stack.defer(() => closeSync(descriptor));
 
   lseek(descriptor, LOCK_BYTES.first, SEEK_SET);
-  if (lockf(descriptor, F_TLOCK, LOCK_BYTES.count) === 0) return lock;
-
-  const holders = holdersOf(file);
-  lock.dispose();
-  throw new DatabaseError(`Cannot replace database "${path}": ${holders}`);
+  return lockf(descriptor, how, LOCK_BYTES.count) === 0 ? stack.move() : undefined;
 }
 
 /** Says which processes hold a lock on a file: proc_locks(5) has the pid and the inode. */

@@ -32,6 +32,10 @@ export const CODES = {
   READONLY_ROLLBACK: 776,
   IOERR_FSYNC: 1_034,
   IOERR_DIR_FSYNC: 1_290,
+  IOERR_WRITE: 778,
+  IOERR_TRUNCATE: 1_546,
+  IOERR_SHMOPEN: 4_618,
+  IOERR_SHMSIZE: 4_874,
   IOERR_SHMMAP: 5_386,
 } as const;
 
@@ -64,6 +68,25 @@ export function unavailable(reason: string, cause: unknown): PlantStoreError {
     cause,
   });
 }
+
+/**
+ * Whether SQLite could not write, or could not create what it needs to read: on a file system that
+ * is full or read-only, and on files of another user.
+ */
+export function isUnwritable(error: unknown): boolean {
+  return UNWRITABLE.has(primaryCodeOf(error)) || UNWRITABLE.has(resultCodeOf(error));
+}
+
+const UNWRITABLE = new Set<number>([
+  CODES.PERM,
+  CODES.CANTOPEN,
+  CODES.READONLY,
+  CODES.FULL,
+  CODES.IOERR_WRITE,
+  CODES.IOERR_TRUNCATE,
+  CODES.IOERR_SHMOPEN,
+  CODES.IOERR_SHMSIZE,
+]);
 
 /**
  * Whether an fsync failed. Then the page cache differs from the disk, and a second fsync would

@@ -1,11 +1,12 @@
-import { accessSync, constants, existsSync, statSync } from "node:fs";
+import { existsSync, statSync } from "node:fs";
 import { basename } from "node:path";
 
 import { sleepSync } from "../../async/timers.ts";
 import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { databaseFile, restoreDirectory, walBytes } from "./path.ts";
-import { createPrivateFile, readTrusted, requireTrustedPlace, SEES_PROCESS } from "./trust.ts";
+import { accessFault } from "./storage_fault.ts";
+import { createPrivateFile, readTrusted, requireTrustedPlace } from "./trust.ts";
 
 /**
  * Requires that the files of a database can be used, before SQLite opens any. Creates the database
@@ -20,8 +21,8 @@ export function requireFiles(file: string, access: Access): void {
   if (access === "read") return;
   // Otherwise, if there is a WAL, SQLite would open the file for reading, and fail at the first
   // write.
-  if (!["", "-wal", "-shm"].every((suffix) => canWrite(file + suffix)))
-    throw new DatabaseError(NOT_WRITABLE);
+  const fault = accessFault(file);
+  if (fault !== undefined) throw new DatabaseError(fault);
 }
 
 /**
@@ -117,10 +118,7 @@ function createDatabaseFile(file: string): void {
   try {
     createPrivateFile(file, "");
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    if (code === "EACCES" || code === "EPERM" || code === "EROFS")
-      throw new DatabaseError(NOT_WRITABLE);
-    if (code !== "EEXIST") throw error;
+    if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
   }
 }
 
@@ -135,19 +133,3 @@ export function warningsOf(path: string): readonly string[] {
 
 const HARD_LINKS =
   "The database file has several hard links, and SQLite keeps a WAL for each name: use one name, and remove the others";
-
-/** Whether this process may write to a file, or the file does not exist. */
-export function canWrite(path: string): boolean {
-  if (!SEES_PROCESS) return true;
-
-  try {
-    accessSync(path, constants.W_OK);
-    return true;
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === "ENOENT";
-  }
-}
-
-/** Advice about files without write permission. */
-export const NOT_WRITABLE =
-  "SQLite must be able to write to the file and to its directory; run this as the user who runs the server";

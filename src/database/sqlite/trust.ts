@@ -78,10 +78,11 @@ export function requireOwner(path: string, name: string): void {
   const owner = statSync(path, { throwIfNoEntry: false })?.uid;
   if (owner === undefined || owner === ownUser()) return;
 
-  throw new DatabaseError(
-    `${name} belongs to uid ${owner}; run this as that user: runuser -u USER -- plant-store …`,
-  );
+  throw new DatabaseError(`${name} belongs to uid ${owner}; ${RUN_AS_OWNER}`);
 }
+
+/** Advice about a file of another user. */
+export const RUN_AS_OWNER = "run this as that user: runuser -u USER -- plant-store …";
 
 /**
  * Requires that no other user can replace the files of a database: others can write to its
@@ -116,8 +117,7 @@ function requireOwnDirectory(file: string): void {
  * - a pipe, which blocks whoever opens it;
  * - a link, which a restore would follow.
  *
- * It may be the operator's own, after a change of the server's user. So no message tells anybody to
- * move or delete what can hold plants.
+ * It may be the operator's own, after a change of the server's user.
  */
 function requireTrustedFiles(file: string): void {
   for (const suffix of [...COMPANION_SUFFIXES, RESTORE_SUFFIX]) {
@@ -128,16 +128,23 @@ function requireTrustedFiles(file: string): void {
   }
 }
 
+const MOVE_AWAY = "find out who put it there, and move it away";
+
 /** Why what is beside a database cannot be trusted, and what to do; `undefined` if it can. */
 function faultOf(stats: Stats, file: string, suffix: string): string | undefined {
-  const moveAway = "find out who put it there, and move it away";
   if (suffix === RESTORE_SUFFIX ? !stats.isDirectory() : !stats.isFile())
-    return `is not a ${suffix === RESTORE_SUFFIX ? "directory" : "regular file"}: ${moveAway}`;
-  if (isTrusted(stats.uid, file)) return undefined;
+    return `is not a ${suffix === RESTORE_SUFFIX ? "directory" : "regular file"}: ${MOVE_AWAY}`;
+  return isTrusted(stats.uid, file) ? undefined : foreignFault(stats, file, suffix);
+}
 
+/**
+ * What a file beside a database is that belongs to another user, and what to do. It may be the
+ * operator's own: so the message never tells anybody to move or delete what can hold plants.
+ */
+export function foreignFault(stats: Stats, file: string, suffix: string): string {
   const owner = statSync(file, { throwIfNoEntry: false })?.uid ?? ownUser();
   const whose = `belongs to uid ${stats.uid}, and the database to uid ${owner}`;
-  if (MARKERS.includes(suffix)) return `${whose}: ${moveAway}`;
+  if (MARKERS.includes(suffix)) return `${whose}: ${MOVE_AWAY}`;
 
   const holdsPlants = suffix !== "-shm" && stats.size > 0;
   const keep = holdsPlants ? "it holds the newest plants: never move or delete it; " : "";
@@ -192,6 +199,6 @@ export function createPrivateFile(path: string, text: string): void {
 export const SEES_PROCESS = !("Deno" in globalThis);
 
 /** The user of this process; `undefined` if that cannot be known. */
-function ownUser(): number | undefined {
+export function ownUser(): number | undefined {
   return SEES_PROCESS ? process.getuid?.() : undefined;
 }

@@ -1,0 +1,82 @@
+import { accessSync, constants, lstatSync, statfsSync, statSync } from "node:fs";
+import { basename, dirname } from "node:path";
+
+import { foreignFault, ownUser, RUN_AS_OWNER, SEES_PROCESS } from "./trust.ts";
+
+/**
+ * Why SQLite cannot write a database or what it keeps beside it, in words that say what to do.
+ * SQLite's own are second-hand: without a block for the index of a WAL, it reports an I/O error.
+ *
+ * @param file From {@linkcode databaseFile}.
+ * @returns `undefined` if the system names no cause.
+ */
+export function storageFault(file: string): string | undefined {
+  if (!SEES_PROCESS) return undefined;
+  return accessFault(file) ?? accessFaultOf(dirname(file), file) ?? spaceFault(dirname(file));
+}
+
+/**
+ * Why this process may not write to the files of a database that are there.
+ *
+ * @param file From {@linkcode databaseFile}.
+ * @returns `undefined` if it may.
+ */
+export function accessFault(file: string): string | undefined {
+  if (!SEES_PROCESS) return undefined;
+
+  for (const suffix of ["", "-wal", "-shm"]) {
+    const fault = accessFaultOf(file + suffix, file);
+    if (fault !== undefined) return fault;
+  }
+  return undefined;
+}
+
+function accessFaultOf(path: string, file: string): string | undefined {
+  try {
+    accessSync(path, constants.W_OK);
+    return undefined;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === "EROFS") return READ_ONLY;
+    return code === "EACCES" ? ownerFault(path, file) : undefined;
+  }
+}
+
+const READ_ONLY =
+  "its file system is read-only, perhaps since the disk failed: see dmesg, and mount it for writing";
+
+/** Why the permissions of a path refuse this user, who is not root. */
+function ownerFault(path: string, file: string): string {
+  const user = ownUser();
+  const directory = dirname(file);
+  const { uid } = statSync(path);
+  if (uid === user) return `"${path}" is read-only: chmod u+w "${path}"`;
+
+  const suffix = path.startsWith(file) ? path.slice(file.length) : "";
+  if (suffix !== "")
+    return `"${basename(path)}" beside it ${foreignFault(lstatSync(path), file, suffix)}`;
+
+  const whose = `${path === file ? "it" : "its directory"} belongs to uid ${uid}`;
+  // What root has made or copied for this user.
+  const isGift = uid === 0 && (path === directory || statSync(directory).uid === user);
+  if (!isGift) return `${whose}; ${RUN_AS_OWNER}`;
+  const all = path === file ? `"${path}"*` : `"${path}"`;
+  return `${whose}, and this runs as uid ${user}; if it is yours, give it to that user: chown -h ${user} ${all}`;
+}
+
+/** SQLite needs a few pages for the WAL and its index, in bytes. */
+const LEAST_BYTES = 65_536;
+
+/** Whether a file system has no room. */
+function spaceFault(directory: string): string | undefined {
+  const { bavail, bfree, bsize, files, ffree } = statfsSync(directory);
+  // Root may use the blocks that are reserved for it.
+  const blocks = ownUser() === 0 ? bfree : bavail;
+
+  if (blocks * bsize < LEAST_BYTES)
+    return `its file system is full: free some space (df -h "${directory}")`;
+  // Some file systems have no fixed number of inodes, and report none.
+  if (files > 0 && ffree === 0)
+    return `its file system is full: it has no free inode; remove some files (df -i "${directory}")`;
+  return undefined;
+}

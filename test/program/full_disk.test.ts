@@ -1,0 +1,147 @@
+import { afterEach, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
+
+import { post, TOKEN } from "../support/client.ts";
+import { skipped } from "../support/missing.ts";
+import { fern, jsonOf } from "../support/plants.ts";
+import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
+
+const mount = (...args: string[]) => Bun.spawnSync(["mount", ...args]).success;
+const unmount = (path: string) => Bun.spawnSync(["umount", "-l", path]);
+
+function skipsMounts(): boolean {
+  using here = emptyDirectory();
+  const canMount = mount("-t", "tmpfs", "tmpfs", here.path);
+  if (canMount) unmount(here.path);
+  return !canMount && skipped("databases on a full disk: mounting needs root");
+}
+
+const PLANT = fern({ id: 2n ** 63n - 1n });
+
+/** Writes until there is no room. */
+function fill(path: string): void {
+  for (const bytes of [65_536, 1]) {
+    try {
+      for (;;) writeFileSync(path, Buffer.alloc(bytes), { flag: "a" });
+    } catch (error) {
+      expect(error).toMatchObject({ code: "ENOSPC" });
+    }
+  }
+}
+
+/** Creates files until there is no inode. */
+function takeInodes(path: string): void {
+  mkdirSync(path);
+  try {
+    for (let file = 0; ; file++) writeFileSync(`${path}/${file}`, "");
+  } catch (error) {
+    expect(error).toMatchObject({ code: "ENOSPC" });
+  }
+}
+
+describe.skipIf(skipsMounts())("on a small disk", () => {
+  let here: ReturnType<typeof emptyDirectory>;
+  /** In a directory whose name is another one in a URI. */
+  let directory: string;
+  let database: string;
+
+  beforeEach(async () => {
+    here = emptyDirectory();
+    expect(mount("-t", "tmpfs", "-o", "size=1m,nr_inodes=30", "tmpfs", here.path)).toBe(true);
+    directory = here.at("100%25 plants");
+    database = `${directory}/plants.db`;
+    mkdirSync(directory, { mode: 0o700 });
+  });
+  afterEach(() => {
+    unmount(here.path);
+    here[Symbol.dispose]();
+  });
+
+  const run = (args: string) =>
+    runToEnd({ cwd: here.path, args: [...args.split(" "), "--database", database] });
+  const serve = () =>
+    startServer({
+      cwd: here.path,
+      env: { AUTH_TOKENS: TOKEN },
+      args: ["--database", database],
+    });
+
+  /** Stores the plant, and ends the server. */
+  async function store(signal: "SIGTERM" | "SIGKILL"): Promise<void> {
+    await using server = await serve();
+    expect((await post(server.url, jsonOf(PLANT))).status).toBe(200);
+    server.child.kill(signal);
+    await server.child.exited;
+  }
+
+  test.each<[what: string, spoil: () => void, says: string, mend: () => void]>([
+    [
+      "without a free block",
+      () => fill(here.at("filler")),
+      'its file system is full: free some space (df -h "DIRECTORY")',
+      () => rmSync(here.at("filler")),
+    ],
+    [
+      "without a free inode",
+      () => takeInodes(here.at("fillers")),
+      'its file system is full: it has no free inode; remove some files (df -i "DIRECTORY")',
+      () => rmSync(here.at("fillers"), { recursive: true }),
+    ],
+    [
+      "that is read-only",
+      () => void expect(mount("-o", "remount,ro", here.path)).toBe(true),
+      "its file system is read-only, perhaps since the disk failed: see dmesg, and mount it for writing",
+      () => void expect(mount("-o", "remount,rw", here.path)).toBe(true),
+    ],
+  ])("%s a start says so, and all plants can be carried away", async (_what, spoil, says, mend) => {
+    await store("SIGTERM");
+    spoil();
+
+    const refused = {
+      exitCode: 1,
+      stdout: "",
+      stderr: `Cannot open database "${database}": ${says.replace("DIRECTORY", directory)}\n`,
+    };
+    for (const command of ["serve --port 0", "token list", "token create greenhouse", "import -"])
+      expect([command, await run(command)]).toEqual([command, refused]);
+
+    using elsewhere = emptyDirectory();
+    const line = `${jsonOf(PLANT)}\n`;
+    expect(await run("export")).toEqual({ exitCode: 0, stdout: line, stderr: "" });
+    expect(await run("check")).toMatchObject({ exitCode: 0, stderr: "" });
+    expect(await run(`backup ${elsewhere.at("copy.db")}`)).toMatchObject({ exitCode: 0 });
+    const copied = ["export", "--database", elsewhere.at("copy.db")];
+    expect((await runToEnd({ args: copied })).stdout).toBe(line);
+
+    mend();
+    await using server = await serve();
+    expect((await post(server.url, jsonOf(PLANT))).status).toBe(200);
+    expect((await post(server.url, jsonOf(fern({ id: PLANT.id, name: "Moss" })))).status).toBe(409);
+  });
+
+  test.each([
+    ["a WAL with plants is not passed over", () => store("SIGKILL"), ["plants.db-shm"]],
+    [
+      "a database that a process has open is not read behind its back",
+      async () => {
+        await store("SIGTERM");
+        return await serve();
+      },
+      ["plants.db-shm", "plants.db-wal"],
+    ],
+  ])("that is full, %s", async (_what, make, removed) => {
+    await using _ = (await make()) as AsyncDisposable | undefined;
+    for (const name of removed) rmSync(`${directory}/${name}`);
+    fill(here.at("filler"));
+
+    for (const command of ["export", "check", `backup ${here.path}.db`]) {
+      const { exitCode, stdout, stderr } = await run(command);
+      expect({ command, exitCode, stdout }).toEqual({ command, exitCode: 1, stdout: "" });
+      expect(stderr).toContain("its file system is full");
+    }
+    expect(readdirSync(directory)).toContain("plants.db");
+    expect(statSync(database).size).toBeGreaterThan(0);
+  });
+});
