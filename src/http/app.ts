@@ -1,7 +1,7 @@
-import { Elysia } from "elysia";
+import { Elysia, ValidationError } from "elysia";
 
 import type { Authenticate } from "../auth/authenticate.ts";
-import { requireNoMore } from "../errors.ts";
+import { PlantStoreError, requireNoMore } from "../errors.ts";
 import type { GroupCommit } from "../group_commit/group_commit.ts";
 import { bearerGuard, type Exchange } from "./bearer_guard.ts";
 import { bodyReader } from "./body.ts";
@@ -132,10 +132,7 @@ export function createApp(options: AppOptions) {
   // A response is checked, not rewritten. Elysia generates code now, not at the first request:
   // workerd allows it while a Worker starts only. `/swagger/` is a path of its own.
   const base = new Elysia({ normalize: false, precompile: true, strictPath: true })
-    // `respond` makes the response: Elysia would copy one with an error's status, body and all.
-    .onError(({ error }) => {
-      throw error;
-    })
+    .onError(throwAgain)
     .mapResponse({ as: "global" }, successResponse);
   // Above every route. What it adds to their contexts is not for their types.
   base.use(bearerGuard(authenticate, exchanges));
@@ -160,6 +157,34 @@ export function createApp(options: AppOptions) {
 
   return typedAs(whole, { fetch, handle: async (request) => fetch(request) });
 }
+
+/**
+ * A hook of Elysia: throws the error again, for `respond` to make the response. Elysia would copy one
+ * with an error's status, body and all. What a schema of a route refuses is the client's fault.
+ */
+export function throwAgain({ error }: { error: unknown }): never {
+  if (error instanceof ValidationError && error.type !== "response") throw invalidParameters(error);
+  throw error;
+}
+
+/** Names what Elysia refused, and where. */
+function invalidParameters({ all, type, valueError }: ValidationError): PlantStoreError {
+  const faults = new Map<string, string>();
+  for (const { path = "", value } of all as readonly ValueError[]) {
+    const [, name = ""] = path.split("/");
+    if (name !== "") faults.set(name, value === undefined ? "is missing" : "is not valid");
+  }
+
+  const named = Array.from(faults, ([name, fault]) => `\`${name}\` ${fault}`).join("; ");
+  // Elysia does not say which one a number is that is out of bounds.
+  const where = type === "params" ? "path" : type;
+  const message =
+    named === "" ? `a parameter is not valid: ${valueError?.message}` : `in the ${where}: ${named}`;
+  return new PlantStoreError("invalid_plant", message);
+}
+
+/** A part of what is wrong with a value, if Elysia tells. */
+type ValueError = Partial<Pick<NonNullable<ValidationError["valueError"]>, "path" | "value">>;
 
 /** `GET /metrics`. */
 function metrics(render: RenderMetrics) {

@@ -41,12 +41,20 @@ export interface Path {
   readonly access: ReadonlyMap<string, Access>;
   /** The methods, as the header `Allow` lists them. */
   readonly allow: string;
+  /** The methods whose routes have a schema of the query: the others get none. */
+  readonly withQuery: ReadonlySet<string>;
 }
 
 /** A route of Elysia, which writes parameters as `:id`. */
 export interface Route {
   readonly path: string;
   readonly method: string;
+  /** What it checks, by itself or by a guard around it. */
+  readonly hooks?: Schemas & { readonly standaloneValidator?: readonly Schemas[] };
+}
+
+interface Schemas {
+  readonly query?: unknown;
 }
 
 /**
@@ -75,22 +83,32 @@ export function pathFinder(
 /** The paths of these routes. Throws a TypeError for a route that is not in the table. */
 function pathsOf(routes: readonly Route[], table: PathTable): Path[] {
   const access = new Map<string, Map<string, Access>>();
+  const queries = new Map<string, Set<string>>();
 
-  for (const { path, method } of routes) {
+  for (const { path, method, hooks = {} } of routes) {
     const pattern = path.replace(/:(\w+)/g, "{$1}") as keyof PathTable;
     const allowed = table[pattern]?.[method as keyof Methods];
     if (allowed === undefined)
       throw new TypeError(`Cannot create the app: ${method} ${pattern} is not in PATHS`);
 
     const methods = access.get(pattern) ?? new Map<string, Access>();
-    access.set(pattern, methods.set(method, allowed));
-    if (method === "GET") methods.set("HEAD", allowed);
+    access.set(pattern, methods);
+    const withQuery = queries.get(pattern) ?? new Set<string>();
+    queries.set(pattern, withQuery);
+
+    const { standaloneValidator = [] } = hooks;
+    const hasQuery = [hooks, ...standaloneValidator].some(({ query }) => query !== undefined);
+    for (const name of method === "GET" ? ["GET", "HEAD"] : [method]) {
+      methods.set(name, allowed);
+      if (hasQuery) withQuery.add(name);
+    }
   }
 
   return Array.from(access, ([pattern, methods]) => ({
     pattern,
     access: methods,
     allow: [...methods.keys()].join(", "),
+    withQuery: queries.get(pattern) ?? new Set(),
   }));
 }
 
@@ -100,10 +118,10 @@ function regExpOf(pattern: string): RegExp {
 }
 
 /**
- * Prepares a request for Elysia's router, and returns its path. Replaces the URL of the request in
+ * Finds the path of a request, and prepares the request for Elysia's router. Replaces its URL in
  * three cases:
  *
- * - It has a query: Elysia would parse it on every path, and no operation has one.
+ * - It has a query that its operation does not take: Elysia would parse it on every path.
  * - It has a short host: Elysia would not find the path.
  * - It is a bare path: Bun gives that if the Host header is empty or missing (HTTP/1.0).
  *
@@ -112,14 +130,19 @@ function regExpOf(pattern: string): RegExp {
  * value for a property that is fixed (ECMA-262, section 10.5.8).
  * Nothing here uses the host.
  */
-export function normalizeUrl(request: Request): string {
+export function findAndNormalize(
+  request: Request,
+  findPath: (path: string) => Path | undefined,
+): Path | undefined {
   const { url } = request;
   const start = url.startsWith("/") ? 0 : url.indexOf("/", AFTER_SCHEME);
   const query = url.indexOf("?", start);
-  const path = url.slice(start, query === -1 ? undefined : query);
+  const path = findPath(url.slice(start, query === -1 ? undefined : query));
 
-  if (query !== -1 || start < SHORTEST_ORIGIN) {
-    Object.defineProperty(request, "url", { value: `http://localhost${path}`, configurable: true });
+  const isDropped = query !== -1 && path?.withQuery.has(request.method) !== true;
+  if (isDropped || start < SHORTEST_ORIGIN) {
+    const value = `http://localhost${url.slice(start, isDropped ? query : undefined)}`;
+    Object.defineProperty(request, "url", { value, configurable: true });
   }
 
   return path;

@@ -4,7 +4,7 @@ import { announcesBody, type BodyReader, hasUnreadableTrailers } from "./body.ts
 import type { Cors } from "./cors.ts";
 import { lingeringClose } from "./lingering_close.ts";
 import type { Observer } from "./observer.ts";
-import { normalizeUrl, type Path } from "./paths.ts";
+import { findAndNormalize, type Path } from "./paths.ts";
 
 /** Options of {@linkcode respond}. */
 export interface RespondOptions {
@@ -40,7 +40,7 @@ export function respond(
 
   return (request) => {
     const arrivedAt = performance.now();
-    const path = findPath(normalizeUrl(request));
+    const path = findAndNormalize(request, findPath);
     const requestId = requestIdOf(request);
     const clientAddress = () => options.clientAddress(request);
     let exchange: Exchange | undefined;
@@ -73,7 +73,7 @@ export function respond(
       const error =
         cause instanceof PlantStoreError
           ? cause
-          : new PlantStoreError("internal", undefined, { cause });
+          : new PlantStoreError("internal", internalMessage(request), { cause });
       attempt(requestId, () => observer.onError(error, { requestId, clientAddress }));
 
       const isHead = request.method === "HEAD";
@@ -118,6 +118,11 @@ export function respond(
     }
     return response instanceof Promise ? response.then(complete, fail) : complete(response);
   };
+}
+
+/** A safe method stores nothing (RFC 9110, section 9.2.1). */
+function internalMessage({ method }: Request): string | undefined {
+  return method === "GET" || method === "HEAD" ? "internal error" : undefined;
 }
 
 /**

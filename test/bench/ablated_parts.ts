@@ -12,7 +12,7 @@ export const ABLATED_PARTS: readonly AblatedPart[] = [
     name: "Host and path",
     without: [
       change("http/responses.ts", "!hasValidHost(request)", "false"),
-      change("http/responses.ts", "normalizeUrl(request)", '"/plants"'),
+      change("http/responses.ts", "findAndNormalize(request, findPath)", 'findPath("/plants")'),
     ],
   },
   {

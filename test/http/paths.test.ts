@@ -81,6 +81,7 @@ test("a parameter is one segment, and the pattern is what metrics and traces get
       ["HEAD", "metrics"],
     ]),
     allow: "GET, HEAD",
+    withQuery: new Set(),
   });
   expect(find("/plants")?.pattern).toBe("/plants");
   expect(find("/v1.0/1/x/%2F")?.pattern).toBe("/v1.0/{a}/x/{b}");

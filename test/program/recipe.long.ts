@@ -32,6 +32,7 @@ interface Step {
 
 const MIGRATIONS_TEST = "test/database/migrations.test.ts";
 const GUIDES_TEST = "test/program/guides.test.ts";
+const OPERATOR_TEST = "test/program/operator.test.ts";
 /** The store of the module, which has statements of its own. */
 const FILE_STORE = {
   file: "test/module/package.test.ts",
@@ -96,6 +97,30 @@ const STEPS: readonly Step[] = [
     insert: { '{ name: "Monstera deliciosa", tag: "indoor"': ', light: "bright"' },
   },
   {
+    file: "src/http/client.ts",
+    insert: { '= ["name", "tag"': ', "light"' },
+    test: {
+      file: "test/clients/retries.test.ts",
+      name: "200 of a cache, with another light > and sends the plant again",
+    },
+  },
+  {
+    file: "src/http/README.md",
+    insert: { 'FIELDS = ("name", "tag"': ', "light"' },
+    test: {
+      file: OPERATOR_TEST,
+      name: "the guide's client in python > takes no stranger's answer for the server's, and sends again",
+    },
+  },
+  {
+    file: "src/http/README.md",
+    insert: { 'fields = []string{"name", "tag"': ', "light"' },
+    test: {
+      file: OPERATOR_TEST,
+      name: "the guide's client in go > takes no stranger's answer for the server's, and sends again",
+    },
+  },
+  {
     file: "src/http/README.md",
     insert: {
       "likewise; leave it out for no tag: `null` is refused           |\n":
@@ -106,7 +131,7 @@ const STEPS: readonly Step[] = [
   {
     file: "README.md",
     insert: {
-      "| `tag`  | no       | likewise                                      |\n":
+      "| `tag`  | no       | the same                                      |\n":
         "| `light` | no | likewise |\n",
     },
     test: { file: GUIDES_TEST, name: "README.md lists the plant's fields" },
