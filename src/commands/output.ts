@@ -32,6 +32,7 @@ export class Output implements LogOutput {
   #isWriting = false;
   /** Lost lines of the log that are not reported yet. */
   #lost = 0;
+  #lostInAll = 0;
   /** How many bytes the reader has taken. */
   #taken = 0;
   /** How many it had taken when a wait for it gave up. */
@@ -59,7 +60,7 @@ export class Output implements LogOutput {
     const lost = this.#lost;
     // One gap and not many: once lines were lost, others wait until half of the room is free.
     if (this.#waitingBytes > MAX_WAITING_BYTES / (lost > 0 ? 2 : 1)) {
-      this.#lost++;
+      this.#lose();
       return;
     }
 
@@ -72,8 +73,17 @@ export class Output implements LogOutput {
   }
 
   readonly #countLost = (error: unknown): void => {
-    if (error !== undefined) this.#lost++;
+    if (error !== undefined) this.#lose();
   };
+
+  #lose(): void {
+    this.#lost++;
+    this.#lostInAll++;
+  }
+
+  lostLines(): number {
+    return this.#lostInAll;
+  }
 
   /** Writes a message after those before it, unless its reader is given up. */
   print(text: string): void {

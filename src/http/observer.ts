@@ -15,6 +15,8 @@ export interface CompletedRequest extends ObservedRequest {
   /** A path that exists, or `other`: a path that a client makes up is not repeated. */
   readonly path: string;
   readonly status: number;
+  /** The number of the error, as the response has it; `undefined` without an error. */
+  readonly error?: number | undefined;
   /** From the request's headers to the response, in milliseconds. */
   readonly durationMs: number;
   /** Whose token it came with, if that was accepted. The subject of a JWT may be personal data. */

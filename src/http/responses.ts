@@ -45,7 +45,7 @@ export function respond(
     const clientAddress = () => options.clientAddress(request);
     let exchange: Exchange | undefined;
 
-    const complete = (response: Response) => {
+    const complete = (response: Response, error?: number) => {
       response.headers.set(REQUEST_ID, requestId);
       cors?.addHeaders(response, request);
       if (request.method === "HEAD") completeHead(response);
@@ -55,6 +55,7 @@ export function respond(
           method: request.method,
           path: path?.pattern ?? "other",
           status: response.status,
+          error,
           durationMs: performance.now() - arrivedAt,
           requestId,
           clientAddress,
@@ -82,7 +83,7 @@ export function respond(
       if (error.code === "method_not_allowed") response.headers.set("allow", path?.allow ?? "");
       if (endsConnection(error.code, request)) response.headers.set("connection", "close");
 
-      complete(response);
+      complete(response, ERRORS[error.code].error);
 
       // Do not read on after a malformed request: Bun would write its own 400 into this response.
       const closes = response.headers.get("connection") === "close";
@@ -116,7 +117,9 @@ export function respond(
     } catch (error) {
       return fail(error);
     }
-    return response instanceof Promise ? response.then(complete, fail) : complete(response);
+    return response instanceof Promise
+      ? response.then((done) => complete(done), fail)
+      : complete(response);
   };
 }
 

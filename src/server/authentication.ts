@@ -8,6 +8,7 @@ import type { TokenCache } from "../auth/token_cache.ts";
 import { reasonOf } from "../errors.ts";
 import { isLoopback } from "../settings/parsers.ts";
 import type { Config } from "../settings/settings.ts";
+import type { Metric, Metrics } from "../telemetry/metrics.ts";
 import { certificateFailure, NOT_TRUSTED } from "../tls_failures.ts";
 
 /** The parts of a service: a timer that is added to them ends with the service. */
@@ -21,18 +22,19 @@ export type Parts = Pick<AsyncDisposableStack, "use">;
 export function authentication(
   tokens: TokenCache,
   { jwt, jwtAlgorithms, jwtScope, jwtSubjects }: Config,
-  log: Logger,
-  parts: Parts,
+  { log, metrics, parts }: { log: Logger; metrics: Pick<Metrics, "register">; parts: Parts },
 ): Authenticate {
   if (jwt === undefined) return tokens.authenticate;
 
+  const keys = watchKeys(jwt.jwksUrl, log);
+  metrics.register(keys.metrics);
   const authenticateJwt = jwtAuthenticator({
     ...jwt,
     algorithms: jwtAlgorithms,
     scope: jwtScope,
     subjects: jwtSubjects,
     fetch: fetchKeys,
-    ...logOfKeys(jwt.jwksUrl, log),
+    ...keys.events,
   });
   void authenticateJwt.refreshKeys();
   parts.use(repeat(REFRESH_MS, authenticateJwt.refreshKeys));
@@ -43,11 +45,15 @@ export function authentication(
   };
 }
 
-/** Logs when the keys of the provider cannot be had, for each reason once, and when they are back. */
-function logOfKeys(jwksUrl: URL, log: Logger) {
+/**
+ * Logs when the keys of the provider cannot be had, for each reason once, and when they are back.
+ * The metrics say whether they could be had, and when they were.
+ */
+function watchKeys(jwksUrl: URL, log: Logger) {
   let lastReason: string | undefined;
+  let fetchedAt = 0;
 
-  return {
+  const events = {
     onKeysUnavailable(cause: unknown): void {
       const reason = fetchFailure(cause, jwksUrl);
       if (reason !== lastReason)
@@ -58,8 +64,26 @@ function logOfKeys(jwksUrl: URL, log: Logger) {
     onKeysFetched(): void {
       if (lastReason !== undefined) log.info("The identity provider's keys are available again");
       lastReason = undefined;
+      fetchedAt = Date.now() / 1_000;
     },
   };
+
+  const metrics = (): Metric[] => [
+    {
+      name: "plant_store_provider_keys_fetched_timestamp_seconds",
+      help: "When the identity provider's keys were fetched last, since 1970 UTC; 0 if never",
+      type: "gauge",
+      value: fetchedAt,
+    },
+    {
+      name: "plant_store_provider_keys_failed",
+      help: "Whether the last attempt to fetch them failed: 1 or 0",
+      type: "gauge",
+      value: lastReason === undefined ? 0 : 1,
+    },
+  ];
+
+  return { events, metrics };
 }
 
 /**

@@ -167,6 +167,11 @@ export class HttpServer {
     return this.#certificate?.expires;
   }
 
+  /** When the certificate that is served expires; `undefined` without HTTPS. */
+  certificateExpires(): Date | undefined {
+    return this.#certificate?.expires;
+  }
+
   /**
    * Stops listening, and resolves once every request in flight has its response. Closes the
    * remaining connections after `timeoutMs` milliseconds.

@@ -14,7 +14,7 @@ import { errorResponse } from "../http/responses.ts";
 import { readPostgresUrl, readStaticTokens } from "../settings/secret_files.ts";
 import { type Config, loggableSettings } from "../settings/settings.ts";
 import { type Logging, type LogOutput, startLogging } from "../telemetry/logging.ts";
-import { createMetrics } from "../telemetry/metrics.ts";
+import { createMetrics, type Metric } from "../telemetry/metrics.ts";
 import { createObserver } from "../telemetry/service_observer.ts";
 import type { Tracing } from "../telemetry/tracing.ts";
 import { offerFirstToken, type TokenTerminal } from "./first_token.ts";
@@ -150,6 +150,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
   }
 
   const metrics = createMetrics();
+  metrics.register(() => ofProcess(server, io.log));
   const observer = createObserver({ ...logging, metrics, tracing }, config);
   const gather: Gather = (store, maxInFlight) => {
     const queue = (traced: typeof store) =>
@@ -218,15 +219,15 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
   });
 
   const { plants } = database;
-  metrics.registerQueue(() => plants.size());
-  metrics.registerDatabase(database.metrics);
+  metrics.registerQueue(() => plants.size(), config.queueLimit);
+  metrics.register(database.metrics);
 
   const storable = readiness(() => database.ready());
   const ready = () =>
     stop.aborted ? Promise.reject(new PlantStoreError("shutting_down")) : storable();
   metrics.registerReady(ready);
 
-  const authenticate = authentication(tokens, config, log, parts);
+  const authenticate = authentication(tokens, config, { log, metrics, parts });
   const app = createApp({
     plants,
     authenticate,
@@ -251,7 +252,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
   const offering = offerFirstToken(tokens, first);
   await withAbort(offering, stop);
 
-  parts.use(watchEventLoop(log));
+  parts.use(watchEventLoop(log, metrics.countBlocked));
   keepFresh(tokens, writeUses, log, parts);
 }
 
@@ -270,6 +271,37 @@ export async function finishRequests(
 
   await server.untilQuiet(timeoutMs / 4);
   await Promise.all([drained, server.stop(deadline - performance.now())]);
+}
+
+/** The metrics of the process as a whole. */
+function ofProcess(server: HttpServer, log: LogOutput): Metric[] {
+  const expires = server.certificateExpires();
+
+  return [
+    {
+      name: "plant_store_build_info",
+      help: "The version of the program",
+      type: "gauge",
+      labels: { version: version() },
+      value: 1,
+    },
+    {
+      name: "plant_store_log_lines_lost_total",
+      help: "Lines of the log that stderr did not take",
+      type: "counter",
+      value: log.lostLines(),
+    },
+    ...(expires === undefined
+      ? []
+      : [
+          {
+            name: "plant_store_certificate_expiration_timestamp_seconds",
+            help: "When the served certificate expires, since 1970 UTC",
+            type: "gauge" as const,
+            value: expires.getTime() / 1_000,
+          },
+        ]),
+  ];
 }
 
 /** The response if even the app fails. */

@@ -19,6 +19,8 @@ export interface LogOutput {
    * @param lostLine The line that says how many were lost; it is written in their place.
    */
   log(line: string, lostLine: (lost: number) => string): void;
+  /** How many lines were lost in all. */
+  lostLines(): number;
 }
 
 /** Options of {@linkcode startLogging}. */

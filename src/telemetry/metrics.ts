@@ -1,6 +1,7 @@
 import { readFileSync, statSync } from "node:fs";
 
 import type { DatabaseMetric } from "../database/adapter.ts";
+import { type ErrorCode, ERRORS, statusOf } from "../errors.ts";
 import type { Commit } from "../group_commit/group_commit.ts";
 import type { CompletedRequest } from "../http/observer.ts";
 
@@ -12,6 +13,9 @@ const BUCKETS_PLANTS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384
 /** The methods that a client of the API has a reason to send. A stranger makes no series of others. */
 const METHODS: ReadonlySet<string> = new Set(["GET", "HEAD", "OPTIONS", "POST"]);
 
+/** A series of another part: the port of a database has the type. */
+export type Metric = DatabaseMetric;
+
 /** The metrics of the service. */
 export type Metrics = ReturnType<typeof createMetrics>;
 
@@ -20,31 +24,45 @@ export type Metrics = ReturnType<typeof createMetrics>;
  * observation, which costs more than finding a token. Here the labels become text at a scrape.
  */
 export function createMetrics() {
-  /** Few entries: paths, methods and statuses are ours. */
+  /** Few entries: paths, methods, statuses and errors are ours. */
   const requests = new Map<string, { readonly labels: Labels; value: number }>();
-  const requestsOf = (path: string, method: string, status: number) =>
-    requests.getOrInsertComputed(`${path} ${method} ${status}`, () => ({
-      labels: { path, method, status },
+  const requestsOf = (path: string, method: string, status: number, error: number | undefined) =>
+    requests.getOrInsertComputed(`${path} ${method} ${status} ${error}`, () => ({
+      labels: { path, method, status, ...(error !== undefined && { error }) },
       value: 0,
     }));
   // From the start, like the outcomes below: an increase needs the zero before the first burst.
-  for (const status of [200, 500, 503]) requestsOf("/plants", "POST", status);
+  requestsOf("/plants", "POST", 200, undefined);
+  for (const code of SERVER_ERRORS)
+    requestsOf("/plants", "POST", statusOf(code), ERRORS[code].error);
 
-  const durations = new Map<string, ReturnType<typeof histogram>>();
+  /** By path and class of status: a refusal is much faster than a commit. */
+  const durations = new Map<
+    string,
+    { readonly labels: Labels; readonly observed: ReturnType<typeof histogram> }
+  >();
+
+  const durationsOf = (path: string, status: string) =>
+    durations.getOrInsertComputed(`${path} ${status}`, () => ({
+      labels: { path, class: status },
+      observed: histogram(BUCKETS_S),
+    })).observed;
 
   // Every outcome is there from the start: a rate needs the zero before the first conflict.
   const plants = { added: 0, present: 0, conflict: 0 };
   const byToken = new Map<string, number>();
   const batches = histogram(BUCKETS_PLANTS);
   const commits = histogram(BUCKETS_S);
+  const queue = { size: () => 0, highest: recentMaximum() };
+  let blockedMs = 0;
 
   /** Registered by other parts. */
   const registered: (() => string[] | Promise<string[]>)[] = [];
 
   return {
-    countResponse({ path, method, status, durationMs, caller }: CompletedRequest): void {
-      requestsOf(path, METHODS.has(method) ? method : "other", status).value++;
-      durations.getOrInsertComputed(path, () => histogram(BUCKETS_S)).observe(durationMs / 1_000);
+    countResponse({ path, method, status, error, durationMs, caller }: CompletedRequest): void {
+      requestsOf(path, METHODS.has(method) ? method : "other", status, error).value++;
+      durationsOf(path, `${Math.floor(status / 100)}xx`).observe(durationMs / 1_000);
 
       if (caller !== undefined && status === 200 && path === "/plants") {
         const token = tokenLabel(caller, byToken);
@@ -56,13 +74,33 @@ export function createMetrics() {
       for (const outcome of outcomes) plants[outcome]++;
       batches.observe(outcomes.length);
       commits.observe(durationMs / 1_000);
+      // The batch is still in it, and so are the plants that came meanwhile.
+      queue.highest.observe(queue.size());
     },
 
-    /** Adds how many plants are pending or in flight. */
-    registerQueue(size: () => number): void {
-      registered.push(() => [
-        gauge("plant_store_queue_plants", "Plants that are pending or in flight", size()),
-      ]);
+    /** Counts for how long the event loop was blocked, in milliseconds. */
+    countBlocked(delayMs: number): void {
+      blockedMs += delayMs;
+    },
+
+    /**
+     * Adds how many plants are pending or in flight. A scrape sees one moment of them: so it gets
+     * the highest number of the last minute, too, and the limit.
+     */
+    registerQueue(size: () => number, limit: number): void {
+      queue.size = size;
+      registered.push(() => {
+        queue.highest.observe(size());
+        return [
+          gauge("plant_store_queue_plants", "Plants that are pending or in flight", size()),
+          gauge(
+            "plant_store_queue_plants_max",
+            "The highest number of them in the last minute",
+            queue.highest.value(),
+          ),
+          gauge("plant_store_queue_limit", "How many of them there may be", limit),
+        ];
+      });
     },
 
     /** Adds whether a plant could be stored, which `ready` tells by rejecting or not. */
@@ -76,11 +114,11 @@ export function createMetrics() {
       });
     },
 
-    /** Adds the metrics of a database. */
-    registerDatabase(read: () => readonly DatabaseMetric[]): void {
+    /** Adds the metrics of another part. */
+    register(read: () => readonly Metric[]): void {
       registered.push(() =>
         [...Map.groupBy(read(), ({ name }) => name)].map(([name, all]) => {
-          const [{ help, type }] = all as [DatabaseMetric];
+          const [{ help, type }] = all as [Metric];
           return metric(name, help, type, all);
         }),
       );
@@ -113,9 +151,17 @@ export function createMetrics() {
           "histogram",
           commits.samples(),
         ),
+        metric(
+          "plant_store_event_loop_blocked_seconds_total",
+          "How long the event loop was blocked, in delays of half a second and more",
+          "counter",
+          [{ value: blockedMs / 1_000 }],
+        ),
       ];
 
-      const byPath = [...durations].flatMap(([path, duration]) => duration.samples({ path }));
+      const byPath = [...durations.values()].flatMap(({ labels, observed }) =>
+        observed.samples(labels),
+      );
       const ofRequests = [
         metric("plant_store_requests_total", "Requests answered", "counter", [
           ...requests.values(),
@@ -130,6 +176,36 @@ export function createMetrics() {
 
       const others = (await Promise.all(registered.map((read) => read()))).flat();
       return [...processMetrics(), ...ofPlants, ...ofRequests, ...others].join("\n");
+    },
+  };
+}
+
+/** The errors that are not the client's. */
+const SERVER_ERRORS = (Object.keys(ERRORS) as ErrorCode[]).filter((code) => statusOf(code) >= 500);
+
+/**
+ * The highest of the values of the last minute, and perhaps of half a minute more. It does not
+ * depend on who reads it, or how often: two Prometheus may scrape one server.
+ */
+function recentMaximum() {
+  const halfMs = 30_000;
+  let [since, current, before] = [performance.now(), 0, 0];
+
+  function proceed(): void {
+    const halves = Math.floor((performance.now() - since) / halfMs);
+    if (halves === 0) return;
+    since += halves * halfMs;
+    [before, current] = [halves === 1 ? current : 0, 0];
+  }
+
+  return {
+    observe(value: number): void {
+      proceed();
+      current = Math.max(current, value);
+    },
+    value(): number {
+      proceed();
+      return Math.max(current, before);
     },
   };
 }

@@ -42,7 +42,7 @@ test.each(["", "two words", '"quoted"', "x".repeat(129), "a\tb", "é", "<script>
   },
 );
 
-test("the observer is told method, path and status of every response, and no path that a client made up", async () => {
+test("the observer is told method, path, status and error of every response, and no path that a client made up", async () => {
   const { app, responses } = watchedApp();
   await app.fetch(postPlant(fern()));
   await app.fetch(new Request("http://localhost/plants?access_token=secret"));
@@ -50,13 +50,15 @@ test("the observer is told method, path and status of every response, and no pat
   await app.fetch(new Request("http://a/livez"));
   await app.fetch(new Request("http://localhost/livez", { headers: { host: "a#b" } }));
 
-  expect(responses.map(({ method, path, status }) => [method, path, status])).toEqual([
-    ["POST", "/plants", 200],
-    ["GET", "/plants", 405],
-    ["GET", "other", 404],
-    ["GET", "/livez", 200],
-    ["GET", "/livez", 400],
-  ]);
+  expect(responses.map(({ method, path, status, error }) => [method, path, status, error])).toEqual(
+    [
+      ["POST", "/plants", 200, undefined],
+      ["GET", "/plants", 405, 4051],
+      ["GET", "other", 404, 4041],
+      ["GET", "/livez", 200, undefined],
+      ["GET", "/livez", 400, 4003],
+    ],
+  );
 
   for (const { durationMs } of responses) expect(durationMs).toBeGreaterThan(0);
   expect(new Set(responses.map(({ requestId }) => requestId)).size).toBe(responses.length);

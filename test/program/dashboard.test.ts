@@ -1,7 +1,7 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
 
-import { post, TOKEN } from "../support/client.ts";
+import { CLOSED_PORT, post, TOKEN } from "../support/client.ts";
 import { skipsWithout } from "../support/missing.ts";
 import { fern, jsonOf } from "../support/plants.ts";
 import { skipsCluster } from "../support/postgres.ts";
@@ -16,6 +16,9 @@ import {
 } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
+
+/** That of `localhost`, without its endings. */
+const CERTIFICATE = join(ROOT, "test/support/tls/localhost");
 
 interface Panel {
   readonly title: string;
@@ -33,16 +36,29 @@ describe.skipIf(skipsCluster() || skipsWithout("prometheus", "prometheus"))("the
     await using database = await cluster().newDatabase();
     const env = { AUTH_TOKENS: TOKEN };
     await using onSqlite = await startServer({ env });
-    await using onPostgres = await startServer({ env: { ...env, DATABASE_URL: database.url } });
+    // With all that only some servers have.
+    await using onPostgres = await startServer({
+      env: {
+        ...env,
+        DATABASE_URL: database.url,
+        TLS_CERT_FILE: `${CERTIFICATE}.crt`,
+        TLS_KEY_FILE: `${CERTIFICATE}.key`,
+        AUTH_JWKS_URL: `http://127.0.0.1:${CLOSED_PORT}/jwks`,
+        AUTH_ISSUER: "http://127.0.0.1/",
+        AUTH_AUDIENCE: "plant-store",
+      },
+    });
 
     using home = emptyDirectory();
-    const targets = [onSqlite, onPostgres].map(({ url }) => new URL(url).host);
-    const job = {
-      job_name: "plant-store",
+    const jobs = [onSqlite, onPostgres].map(({ url }) => ({
+      job_name: url,
+      scheme: new URL(url).protocol.slice(0, -1),
+      tls_config: { insecure_skip_verify: true },
       authorization: { credentials: TOKEN },
-      static_configs: [{ targets }],
-    };
-    const config = { global: { scrape_interval: "1s" }, scrape_configs: [job] };
+      static_configs: [{ targets: [new URL(url).host] }],
+      relabel_configs: [{ target_label: "job", replacement: "plant-store" }],
+    }));
+    const config = { global: { scrape_interval: "1s" }, scrape_configs: jobs };
     await Bun.write(home.at("prometheus.yml"), JSON.stringify(config));
     const port = freePort();
     await using prometheus = start({
@@ -66,6 +82,7 @@ describe.skipIf(skipsCluster() || skipsWithout("prometheus", "prometheus"))("the
       return data?.result.filter(({ value: [, value] }) => value !== "NaN").length ?? 0;
     }
 
+    const tls = { ca: Bun.file(`${CERTIFICATE}.crt`) };
     const waiting = new Set(
       panels.flatMap(({ title, targets }) => targets.map(({ expr }) => ({ title, expr }))),
     );
@@ -74,7 +91,9 @@ describe.skipIf(skipsCluster() || skipsWithout("prometheus", "prometheus"))("the
     for (let id = 1; waiting.size > 0 && performance.now() < deadline; id++) {
       expect(prometheus.child.exitCode).toBeNull();
       for (const { url } of [onSqlite, onPostgres]) {
-        expect((await post(url, jsonOf(fern({ id })))).status).toBe(200);
+        const response = await post(url, jsonOf(fern({ id })), { tls });
+        expect(response.status).toBe(200);
+        await post(url, "{", { tls });
       }
       for (const panel of waiting) if ((await seriesOf(panel.expr)) > 0) waiting.delete(panel);
     }

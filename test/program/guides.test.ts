@@ -222,7 +222,7 @@ test("the table of the log's fields has the names of the levels", () => {
     level: "debug",
     format: "json",
     colors: false,
-    output: { log: (line) => lines.push(line) },
+    output: { log: (line) => lines.push(line), lostLines: () => 0 },
   });
   for (const level of ["debug", "info", "warning", "error"] as const) logging.log[level]("");
 

@@ -4,7 +4,7 @@ import { dirname, join } from "node:path";
 
 import { testApp } from "../support/app.ts";
 import { startBrokenGateway } from "../support/broken_gateway.ts";
-import { bearer, post, TOKEN } from "../support/client.ts";
+import { bearer, CLOSED_PORT, post, TOKEN } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { blocks, guides, section } from "../support/guides.ts";
 import { skipsWithout } from "../support/missing.ts";
@@ -136,10 +136,20 @@ async function postNumbered(url: string, token: string, id: number): Promise<num
 }
 
 test.concurrent("the scrape configuration and the alerts name what there is", async () => {
-  await using server = await startServer({ env: { AUTH_TOKENS: TOKEN } });
-  expect(await postNumbered(server.url, TOKEN, 1)).toBe(200);
+  // With a certificate and a provider, which have metrics.
+  const env = {
+    AUTH_TOKENS: TOKEN,
+    TLS_CERT_FILE: `${CERTIFICATE}.crt`,
+    TLS_KEY_FILE: `${CERTIFICATE}.key`,
+    AUTH_JWKS_URL: `http://127.0.0.1:${CLOSED_PORT}/jwks`,
+    AUTH_ISSUER: "http://127.0.0.1/",
+    AUTH_AUDIENCE: "plant-store",
+  };
+  await using server = await startServer({ env });
+  const tls = { ca: Bun.file(`${CERTIFICATE}.crt`) };
+  expect((await post(server.url, undefined, { tls })).status).toBe(200);
 
-  const scrape = await fetch(`${server.url}/metrics`, { headers: bearer() });
+  const scrape = await fetch(`${server.url}/metrics`, { headers: bearer(), tls });
   const there = new Set(Array.from((await scrape.text()).matchAll(/^\w+/gm), ([name]) => name));
 
   const [scraping = ""] = blocks("Metrics", "yaml");
@@ -230,6 +240,21 @@ const ALERT_CASES: Readonly<Record<string, AlertCase>> = {
     at: "10m",
     fires: ["DescriptorsShort"],
   },
+  "a certificate was not renewed": {
+    series: { plant_store_certificate_expiration_timestamp_seconds: "604000x400" },
+    at: "65m",
+    fires: ["CertificateExpires"],
+  },
+  "the provider's keys cannot be fetched": {
+    series: { plant_store_provider_keys_fetched_timestamp_seconds: "0x400" },
+    at: "70m",
+    fires: ["ProviderKeysOld"],
+  },
+  "more plants wait than are stored": {
+    series: { plant_store_queue_plants_max: "9000x60", plant_store_queue_limit: "10000x60" },
+    at: "10m",
+    fires: ["QueueFills"],
+  },
   "a busy day: one in a thousand fails, a peak of the WAL, one checkpoint repeated, an upgrade": {
     series: {
       [POSTS(200)]: "0+1000x120",
@@ -239,6 +264,8 @@ const ALERT_CASES: Readonly<Record<string, AlertCase>> = {
       [UP]: "1x50 0x2 1x70",
       'process_start_time_seconds{job="plant-store"}': "1x52 800x70",
       plant_store_wal_bytes: "4e6x90 90e6x10 4e6x20",
+      plant_store_queue_plants_max: "9000x8 100x112",
+      plant_store_queue_limit: "10000x120",
       plant_store_checkpoint_failures_total: "0x60 1x60",
     },
     at: "25m",

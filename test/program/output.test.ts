@@ -3,7 +3,7 @@ import { createReadStream, readFileSync, writeFileSync } from "node:fs";
 import { open } from "node:fs/promises";
 
 import { repeat } from "../../src/async/timers.ts";
-import { TOKEN } from "../support/client.ts";
+import { bearer, TOKEN } from "../support/client.ts";
 import {
   emptyDirectory,
   exitCodeOf,
@@ -103,6 +103,9 @@ test.concurrent(
 
     // A line has 200 bytes or more: this is more than the pipe and the queue take.
     for (let i = 0; i < 80; i++) await Promise.all(Array.from({ length: 100 }, livez));
+
+    const metrics = await fetch(`http://127.0.0.1:${port}/metrics`, { headers: bearer() });
+    expect(await metrics.text()).toMatch(/^plant_store_log_lines_lost_total [1-9]\d*$/m);
 
     let log = "";
     const reader = createReadStream(home.at("log"), "utf8").on("data", (text) => (log += text));

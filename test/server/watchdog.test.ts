@@ -6,10 +6,11 @@ import { memoryLog } from "../support/memory_log.ts";
 beforeEach(() => void jest.useFakeTimers());
 afterEach(() => void jest.useRealTimers());
 
-test("each check of the event loop that comes half a second late is logged, with how late it was", async () => {
+test("each check of the event loop that comes half a second late is logged and counted, with how late it was", async () => {
   using memory = memoryLog();
   using clock = spyOn(performance, "now").mockReturnValue(0);
-  using _ = watchEventLoop(memory.log);
+  const counted: number[] = [];
+  using _ = watchEventLoop(memory.log, (delayMs) => counted.push(delayMs));
   let now = 0;
 
   for (const passedMs of [500, 999, 1_000, 500, 3_000, 500]) {
@@ -21,4 +22,5 @@ test("each check of the event loop that comes half a second late is logged, with
 
   const late = (delayMs: number) => ({ level: "WARN", message: "Event loop blocked", delayMs });
   expect(memory.lines).toEqual([late(500), late(2_500)]);
+  expect(counted).toEqual([500, 2_500]);
 });

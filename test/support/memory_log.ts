@@ -15,6 +15,7 @@ export function memoryLog(options: Partial<LoggingOptions> = {}) {
       const { "@timestamp": _time, logger: _logger, ...rest } = JSON.parse(line);
       lines.push(rest);
     },
+    lostLines: () => 0,
   };
   const level = "info";
   const logging = startLogging({ level, format: "json", colors: false, output, ...options });

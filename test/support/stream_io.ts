@@ -22,7 +22,7 @@ export async function runCommand(
     stderr: print,
     printed: async () => {},
     // A server logs to stderr, too.
-    log: { log: print },
+    log: { log: print, lostLines: () => 0 },
     stop: new AbortController().signal,
     onHangup: () => {},
     stdin: () => streamOf([]),

@@ -40,7 +40,7 @@ test("for people, a line has its properties behind the message, except those wit
   let text = "";
   using memory = memoryLog({
     format: "pretty",
-    output: { log: (line) => (text += stripVTControlCharacters(line)) },
+    output: { log: (line) => (text += stripVTControlCharacters(line)), lostLines: () => 0 },
   });
   memory.log.info("Configuration in force", {
     port: 0,
@@ -56,7 +56,8 @@ test("for people, a line has its properties behind the message, except those wit
 
 test("for people, no property looks like another one, ends the line or moves the cursor", () => {
   let text = "";
-  using memory = memoryLog({ format: "pretty", output: { log: (line) => (text += line) } });
+  const output = { log: (line: string) => (text += line), lostLines: () => 0 };
+  using memory = memoryLog({ format: "pretty", output });
   const forged = '1" cause=disk\n12:00:00.000 ERR Storage unavailable \u001b[2J\u009b\u202e';
   memory.log.info("Request completed", { subject: forged, path: "/plants" });
   memory.log.error("Internal error", { cause: new Error(forged) });

@@ -1,4 +1,4 @@
-import { expect, test } from "bun:test";
+import { expect, spyOn, test } from "bun:test";
 import { statSync } from "node:fs";
 
 import { getMetricsFromIterator } from "prom2javascript";
@@ -17,12 +17,13 @@ const ANSWERED = {
 test("another parser of Prometheus' text format reads the metrics that dashboards and alerts know", async () => {
   const metrics = createMetrics();
   for (const durationMs of [0.5, 0.6, 6_000]) metrics.countResponse({ ...ANSWERED, durationMs });
-  metrics.countResponse({ ...ANSWERED, status: 409, durationMs: 1 });
+  metrics.countResponse({ ...ANSWERED, status: 409, error: 4091, durationMs: 1 });
   metrics.countResponse({ ...ANSWERED, path: 'a "b" \\ c', method: "GET", durationMs: 2.4 });
   metrics.countCommit({ outcomes: ["added", "added", "present", "conflict"], durationMs: 4 });
   metrics.countCommit({ outcomes: ["added"], durationMs: 0.75 });
-  metrics.registerQueue(() => 3);
-  metrics.registerDatabase(() => [
+  metrics.countBlocked(750);
+  metrics.registerQueue(() => 3, 10);
+  metrics.register(() => [
     { name: "some_bytes", help: "Bytes of a \\ and a\nline", type: "gauge", value: 1.5 },
     { name: "some_total", help: "Large", type: "counter", value: 1e21 },
     { name: "node_ready", help: "One of two", type: "gauge", labels: { node: "1" }, value: 1 },
@@ -68,9 +69,11 @@ test("another parser of Prometheus' text format reads the metrics that dashboard
       help: "Requests answered",
       data: [
         { labels: { path: "/plants", method: "POST", status: "200" }, value: 3 },
-        { labels: { path: "/plants", method: "POST", status: "500" }, value: 0 },
-        { labels: { path: "/plants", method: "POST", status: "503" }, value: 0 },
-        { labels: { path: "/plants", method: "POST", status: "409" }, value: 1 },
+        ...["5001", "5031", "5032", "5033"].map((error) => ({
+          labels: { path: "/plants", method: "POST", status: error.slice(0, 3), error },
+          value: 0,
+        })),
+        { labels: { path: "/plants", method: "POST", status: "409", error: "4091" }, value: 1 },
         { labels: { path: 'a "b" \\ c', method: "GET", status: "200" }, value: 1 },
       ],
     },
@@ -79,13 +82,19 @@ test("another parser of Prometheus' text format reads the metrics that dashboard
       help: "From a request's headers to its response",
       data: [
         {
-          labels: { path: "/plants" },
-          count: 4,
-          sum: 6.0021,
-          buckets: buckets(SECONDS, { "0.0005": 1, "0.001": 3, "+Inf": 4 }),
+          labels: { path: "/plants", class: "2xx" },
+          count: 3,
+          sum: 6.0011,
+          buckets: buckets(SECONDS, { "0.0005": 1, "0.001": 2, "+Inf": 3 }),
         },
         {
-          labels: { path: 'a "b" \\ c' },
+          labels: { path: "/plants", class: "4xx" },
+          count: 1,
+          sum: 0.001,
+          buckets: buckets(SECONDS, { "0.001": 1 }),
+        },
+        {
+          labels: { path: 'a "b" \\ c', class: "2xx" },
           count: 1,
           sum: 0.0024,
           buckets: buckets(SECONDS, { "0.0025": 1 }),
@@ -96,6 +105,21 @@ test("another parser of Prometheus' text format reads the metrics that dashboard
       type: "gauge",
       help: "Plants that are pending or in flight",
       data: [{ labels: {}, value: 3 }],
+    },
+    plant_store_queue_plants_max: {
+      type: "gauge",
+      help: "The highest number of them in the last minute",
+      data: [{ labels: {}, value: 3 }],
+    },
+    plant_store_queue_limit: {
+      type: "gauge",
+      help: "How many of them there may be",
+      data: [{ labels: {}, value: 10 }],
+    },
+    plant_store_event_loop_blocked_seconds_total: {
+      type: "counter",
+      help: "How long the event loop was blocked, in delays of half a second and more",
+      data: [{ labels: {}, value: 0.75 }],
     },
     some_bytes: {
       type: "gauge",
@@ -132,11 +156,32 @@ test("before the first request the outcomes and histograms are zero: a rate sees
   for (const outcome of ["added", "present", "conflict"]) {
     expect(samples).toContain(`plant_store_plants_total{outcome="${outcome}"} 0`);
   }
-  for (const status of [200, 500, 503]) {
-    const labels = `path="/plants",method="POST",status="${status}"`;
-    expect(samples).toContain(`plant_store_requests_total{${labels}} 0`);
+  for (const labels of ['status="200"', 'status="500",error="5001"', 'status="503",error="5031"']) {
+    const series = `plant_store_requests_total{path="/plants",method="POST",${labels}}`;
+    expect(samples).toContain(`${series} 0`);
   }
   expect(samples.filter((sample) => !sample.endsWith(" 0"))).toEqual([]);
+});
+
+test("the highest number of plants in the queue is that of the last minute, whoever reads it", async () => {
+  using clock = spyOn(performance, "now").mockReturnValue(0);
+  const metrics = createMetrics();
+  let size = 0;
+  metrics.registerQueue(() => size, 10_000);
+  const highest = async () =>
+    Number(/^plant_store_queue_plants_max (\d+)$/m.exec(await metrics.render())?.[1]);
+
+  // Of a full queue, a scrape after the commit sees nothing.
+  size = 9_000;
+  metrics.countCommit({ outcomes: ["added"], durationMs: 1 });
+  size = 4;
+
+  const seen: number[] = [];
+  for (const second of [1, 15, 29, 31, 59, 61, 119]) {
+    clock.mockReturnValue(second * 1_000);
+    seen.push(await highest());
+  }
+  expect(seen).toEqual([9_000, 9_000, 9_000, 9_000, 9_000, 4, 4]);
 });
 
 test.each([

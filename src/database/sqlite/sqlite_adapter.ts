@@ -60,11 +60,13 @@ export async function openSqliteWorker(
 ): Promise<ServingDatabase> {
   const walBytes = new Float64Array(new SharedArrayBuffer(Float64Array.BYTES_PER_ELEMENT));
   let checkpointFailures = 0;
+  let checkedAt = 0;
 
   function onEvent(event: WriterEvent): void {
     if (event.type === "info") return onInfo(event.message, event.properties);
     if (event.type === "warning") return onWarning(event.message, event.reason);
     if (event.type === "created") return onCreate(resolve(path));
+    if (event.type === "checked") return void (checkedAt = Date.now() / 1_000);
     checkpointFailures++;
     onWarning("Checkpoint failed", deserializeError(event.error));
   }
@@ -99,7 +101,7 @@ export async function openSqliteWorker(
     },
     tokensMaxAgeMs: TOKENS_MAX_AGE_MS,
 
-    metrics: () => metricsOf(walBytes[0], checkpointFailures),
+    metrics: () => metricsOf({ walBytes: walBytes[0] ?? 0, checkpointFailures, checkedAt }),
     failed: worker.failed,
 
     async [Symbol.asyncDispose]() {
@@ -110,7 +112,13 @@ export async function openSqliteWorker(
   };
 }
 
-function metricsOf(walBytes = 0, checkpointFailures: number): readonly DatabaseMetric[] {
+interface Facts {
+  readonly walBytes: number;
+  readonly checkpointFailures: number;
+  readonly checkedAt: number;
+}
+
+function metricsOf({ walBytes, checkpointFailures, checkedAt }: Facts): readonly DatabaseMetric[] {
   return [
     {
       name: "plant_store_wal_bytes",
@@ -123,6 +131,12 @@ function metricsOf(walBytes = 0, checkpointFailures: number): readonly DatabaseM
       help: "Checkpoints that failed: the WAL grows until one succeeds",
       type: "counter",
       value: checkpointFailures,
+    },
+    {
+      name: "plant_store_integrity_check_passed_timestamp_seconds",
+      help: "When the integrity check of this start passed, since 1970 UTC; 0 until then",
+      type: "gauge",
+      value: checkedAt,
     },
   ];
 }

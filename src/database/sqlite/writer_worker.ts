@@ -28,6 +28,7 @@ const CHECK_DELAY_MS = 1_000;
 /** An event of this Worker, for the log. */
 export type WriterEvent =
   | { readonly type: "created" }
+  | { readonly type: "checked" }
   | { readonly type: "checkpoint failed"; readonly error: SerializedError }
   | { readonly type: "warning"; readonly message: string; readonly reason: string }
   | {
@@ -112,6 +113,7 @@ async function checkFile(check: () => Promise<Checked>): Promise<void> {
     if (checked === undefined) return;
     if (checked.finding !== undefined) return database.reportCorruption(checked.finding);
     const durationMs = Math.round(performance.now() - begin);
+    tell({ type: "checked" });
     info("Integrity check passed", { ...checked, durationMs });
   } catch (error) {
     warn("Integrity check not finished", reasonOfCall(error as Error));
