@@ -13,7 +13,9 @@ import {
   readiness,
   tokenCache,
 } from "../../src/mod.ts";
-import { fern } from "../support/plants.ts";
+import { parseConfig } from "../../src/settings/settings.ts";
+import { postPlant, testApp } from "../support/app.ts";
+import { fern, jsonOf } from "../support/plants.ts";
 
 // A program in JavaScript, or one that reads a variable which is not set, gives what the types
 // forbid.
@@ -87,6 +89,39 @@ test("every option may be undefined, and has its default then", async () => {
     onKeysUnavailable: undefined,
     ...clocks,
   });
+});
+
+const PROGRAM = parseConfig({});
+
+test("groupCommit() has the program's QUEUE_LIMIT and REQUEST_TIMEOUT_MS by default", async () => {
+  const given: number[] = [];
+  const held = Promise.withResolvers<AddOutcome[]>();
+  const plants = groupCommit({
+    ...memoryStore(),
+    add(batch, { timeoutMs }) {
+      given.push(batch.length, timeoutMs);
+      return held.promise;
+    },
+  });
+
+  const all = Array.from({ length: PROGRAM.queueLimit }, (_, id) => fern({ id }));
+  const outcomes = Promise.all(all.map((plant) => plants.add(plant)));
+  await expect(plants.add(fern({ id: -1 }))).rejects.toMatchObject({ code: "queue_full" });
+
+  held.resolve(all.map(() => "added"));
+  expect(new Set(await outcomes)).toEqual(new Set(["added"]));
+  // The store has nine tenths of it, and the plants have waited already.
+  const [count, timeoutMs = 0] = given;
+  expect(count).toBe(PROGRAM.queueLimit);
+  expect(timeoutMs).toBeWithin(0.45 * PROGRAM.requestTimeoutMs, 0.9 * PROGRAM.requestTimeoutMs + 1);
+});
+
+test("createApp() has the program's MAX_BODY_BYTES by default", async () => {
+  const statusOf = async (bytes: number) =>
+    (await testApp().fetch(postPlant(jsonOf(fern()).padEnd(bytes)))).status;
+
+  expect(await statusOf(PROGRAM.maxBodyBytes)).toBe(200);
+  expect(await statusOf(PROGRAM.maxBodyBytes + 1)).toBe(413);
 });
 
 test.each([undefined, Promise.resolve(memoryStore()), { probe() {} }])(

@@ -100,6 +100,11 @@ test("sqliteStore() creates a database with a line on the console, and with `cre
     name: "TypeError",
     message: "Cannot use `create` no: expected true or false",
   });
+  const misspelled = { creates: false } as object;
+  await assert.rejects(sqliteStore(newPath(), misspelled), {
+    name: "TypeError",
+    message: "Cannot use `creates`: there is no such option",
+  });
 });
 
 test("sqliteStore() opens a copy that is in no WAL mode, and stores its first plant", async () => {

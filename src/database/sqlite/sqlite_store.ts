@@ -1,7 +1,7 @@
 import { resolve } from "node:path";
 
 import { MAX_TIMER_MS } from "../../async/timers.ts";
-import { reasonOf, requireNumber } from "../../errors.ts";
+import { reasonOf, requireNoMore, requireNumber } from "../../errors.ts";
 import { DatabaseError, type PlantStore } from "../database.ts";
 import { openNode, plantStatements } from "./node_driver.ts";
 import { BUSY_TIMEOUT_MS, type ConnectOptions, openDatabase } from "./opening.ts";
@@ -43,7 +43,7 @@ export interface SqliteStoreOptions {
    *
    * @default {true}
    */
-  readonly create?: boolean;
+  readonly create?: boolean | undefined;
 }
 
 /**
@@ -88,9 +88,10 @@ export interface SqliteStoreOptions {
  */
 export async function sqliteStore(
   path: string,
-  { create = true }: SqliteStoreOptions = {},
+  { create = true, ...rest }: SqliteStoreOptions = {},
 ): Promise<SqliteStore> {
   const file = requirePath(path);
+  requireNoMore(rest);
   if (typeof create !== "boolean")
     throw new TypeError(`Cannot use \`create\` ${String(create)}: expected true or false`);
 
