@@ -189,7 +189,7 @@ function invalidPlant(members: Record<string, unknown>): PlantStoreError {
   const { id } = members;
   const faults = [];
   if (id === undefined) faults.push("`id` is missing");
-  else if (!isInt64(id)) faults.push(NOT_INT64);
+  else if (!isInt64(id)) faults.push(mayBeRounded(id) ? NOT_PLAIN : NOT_INT64);
 
   for (const field of PLANT_FIELDS) {
     const fault = faultOf(field, members[field]);
@@ -200,4 +200,10 @@ function invalidPlant(members: Record<string, unknown>): PlantStoreError {
 }
 
 // Made once: writing out two bigints costs as much as checking a plant.
+/** Whether an integer with a fraction part or an exponent is in the range of int64, and past what a double keeps. */
+function mayBeRounded(id: unknown): boolean {
+  return typeof id === "number" && Math.abs(id) <= 2 ** 63;
+}
+
+const NOT_PLAIN = `\`id\` must be written in plain digits past ${Number.MAX_SAFE_INTEGER}, without a point or an exponent`;
 const NOT_INT64 = `\`id\` must be an integer from ${INT64_MIN} to ${INT64_MAX}`;

@@ -7,6 +7,8 @@ import { INT64_MAX, type NewPlant } from "../../src/plant/plant.ts";
 import { parsePlant } from "../../src/plant/plant_json.ts";
 import { EXACT_IDS, NOT_IDS, NOT_JSON } from "../support/cases.ts";
 
+const PLAIN =
+  "`id` must be written in plain digits past 9007199254740991, without a point or an exponent";
 const ID = "`id` must be an integer from -9223372036854775808 to 9223372036854775807";
 const NAME = "`name` must be a string";
 const TAG = "`tag` must be a string";
@@ -27,14 +29,19 @@ test.each(EXACT_IDS)(
   },
 );
 
+/** Either of them: which one is told below. */
+const UNFIT_ID = expect.stringMatching(
+  /^`id` must be (?:an integer from|written in plain digits) [^;]*$/,
+);
+
 test.each(NOT_IDS)("an id that is %s is refused: %s", (_what, source) => {
-  expectRefusal(`{"id": ${source}, "name": "Fern"}`, "invalid_plant", ID);
-  expectRefusal(`{"x": 0.5, "id":${source} ,"name":"Fern"}`, "invalid_plant", ID);
-  expectRefusal(`{"name":"Fern","id":${source}}`, "invalid_plant", ID);
+  expectRefusal(`{"id": ${source}, "name": "Fern"}`, "invalid_plant", UNFIT_ID);
+  expectRefusal(`{"x": 0.5, "id":${source} ,"name":"Fern"}`, "invalid_plant", UNFIT_ID);
+  expectRefusal(`{"name":"Fern","id":${source}}`, "invalid_plant", UNFIT_ID);
   expectRefusal(
     String.raw`{"\u0069\u0064"\n: ${source}, "name":"Fern"}`.replace("\\n", "\n"),
     "invalid_plant",
-    ID,
+    UNFIT_ID,
   );
 });
 
@@ -85,6 +92,19 @@ test.each([
 });
 
 // Refusals
+
+test.each([
+  ["1e18", PLAIN],
+  ["-1e18", PLAIN],
+  ["9007199254740992.0", PLAIN],
+  ["9223372036854775807.0", PLAIN],
+  ["-9.223372036854775808e18", PLAIN],
+  ["1e19", ID],
+  ["9223372036854775808", ID],
+  ["1.5", ID],
+])("the refusal of the id %s says what is wrong with it", (source, message) => {
+  expectRefusal(`{"id": ${source}, "name": "Fern"}`, "invalid_plant", message);
+});
 
 test.each([
   ["", "must not be empty"],
@@ -188,6 +208,6 @@ function parsed(body: string | Buffer): NewPlant {
   return parsePlant(Buffer.from(body));
 }
 
-function expectRefusal(body: string | Buffer, code: string, message: string): void {
+function expectRefusal(body: string | Buffer, code: string, message: unknown): void {
   expect(() => parsed(body)).toThrow(expect.objectContaining({ code, message }));
 }
