@@ -41,7 +41,8 @@ export const STYLE = `/* The target of a link must reach the top, even before Sw
 body { margin: 0; min-height: 200vh; }
 
 .swagger-ui .info { margin: 20px 0; }
-.swagger-ui .info hgroup.main a { font-size: 14px; color: LinkText; }
+.swagger-ui .info a { color: LinkText; }
+.swagger-ui .info hgroup.main a { font-size: 14px; }
 .swagger-ui .info .url::before { content: "OpenAPI document:"; }
 .swagger-ui .opblock-description summary { cursor: pointer; }
 .swagger-ui .opblock-description table :is(th, td) { padding-right: 20px; }
@@ -87,7 +88,7 @@ body { margin: 0; min-height: 200vh; }
 .swagger-ui .headers tr .header-col { padding: 6px 12px 0 0; font: 13px sans-serif; vertical-align: top; }
 .swagger-ui .headers tr .header-col:first-child { white-space: nowrap; }
 .swagger-ui .headers tr .header-col:last-child { display: none; }
-html.dark-mode .swagger-ui :is(.opblock-description td, table.headers td, .examples-select__section-label) { color: #e4e6e6; }
+html.dark-mode .swagger-ui :is(.opblock-description :is(summary, td), table.headers td, .examples-select__section-label) { color: #e4e6e6; }
 
 /* With room for it, an example is beside its description. */
 @media (min-width: 800px) {

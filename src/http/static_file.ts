@@ -43,7 +43,7 @@ export function staticFile(
     if (isGzip) return new Response(gzip, { headers: all });
     if (content.size < LARGE_BYTES) return new Response(content, { headers: all });
 
-    // The first requests wait for the file together: each sees those before it being sent.
+    // Requests that waited for the same load resume together. Yield, so that each counts those before it.
     await eventLoopTurn();
     if (sendingLarge >= MAX_SENDING_LARGE) throw new PlantStoreError(...TOO_MANY);
 

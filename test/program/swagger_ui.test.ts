@@ -19,7 +19,9 @@ const DOCUMENT_LINK = ".info hgroup a";
 const READ = [
   ".info p",
   DOCUMENT_LINK,
+  ".info__license__url a",
   ".opblock-description p",
+  ".opblock-description summary",
   ".opblock-description th",
   ".opblock-description td",
   ".response-col_description p",
