@@ -90,8 +90,11 @@ export function failover(
       return connection;
     },
 
-    /** The server in use, which accepted a connection last; `undefined` before the first one. */
-    current: () => current,
+    /**
+     * The server in use, which accepted a connection last; `undefined` before the first one. If that
+     * is no longer one of the servers, the first of those.
+     */
+    current: () => (current === undefined || hosts().includes(current) ? current : hosts()[0]),
 
     /** Reports that a server did not reply to a statement: the others are tried before it. */
     suspect: (host: PostgresHost) => void silent.add(host),
