@@ -59,7 +59,10 @@ function byShard(map: ShardMap, plants: readonly NewPlant[]): ByShard {
  * PostgreSQL, would go through the coordinator.
  *
  * A row whose shard has left the node is forwarded to the one that has it, and waits for the standby
- * there: an old map costs time, and never a plant.
+ * there: a map that is older than a move costs time, and never a plant.
+ *
+ * BUG: `alter_distributed_table` and the like block writers only on the coordinator. What is stored
+ * while they copy the table is lost.
  */
 async function insert(
   { query }: Connection,
@@ -191,21 +194,18 @@ function requireForwarded({ forwarded }: Forwarded): void {
 /** What a node says of itself. */
 interface NodeFacts extends Forwarded {
   readonly node: NodeId;
-  readonly has_metadata: boolean | null;
   readonly is_distributed: boolean;
   readonly missing_privileges: string | null;
 }
 
 const NODE_FACTS = `SELECT groupid AS node, ${FORWARDED},
-    (SELECT hasmetadata AND metadatasynced FROM pg_dist_node
-      WHERE pg_dist_node.groupid = local.groupid AND noderole = 'primary') AS has_metadata,
     EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = to_regclass('plants') AND partmethod = 'h') AS is_distributed,
     (SELECT string_agg(privilege, ', ') FROM unnest(ARRAY['INSERT', 'SELECT', 'UPDATE']) AS privilege
       WHERE NOT has_table_privilege(to_regclass('plants'), privilege)) AS missing_privileges
-  FROM pg_dist_local_group AS local`;
+  FROM pg_dist_local_group`;
 
 /**
- * Verifies that a connection leads to a node, and that the node knows where each row belongs.
+ * Verifies that a connection leads to a node, and that it can store plants there.
  *
  * @throws {PostgresFailure} `UNSAFE`. The message says in one line what is wrong.
  */
@@ -218,8 +218,6 @@ export async function verifyNode({ query }: Connection, node: NodeId): Promise<v
 
 function problemOf(found: NodeFacts, node: NodeId): string | undefined {
   if (found.node !== node) return `it is node ${found.node} of Citus, not ${node}`;
-  if (found.has_metadata !== true)
-    return "it lacks the metadata of Citus: run start_metadata_sync_to_node() on the coordinator";
   if (!found.is_distributed) return "it does not know plants as a distributed table";
   if (found.missing_privileges !== null)
     return `the user lacks ${found.missing_privileges} on plants: GRANT it`;

@@ -1,7 +1,7 @@
 import type { NewPlant } from "../../plant/plant.ts";
 import type { DatabaseMetric } from "../adapter.ts";
 import type { StoreOutcome } from "../database.ts";
-import { PostgresFailure } from "../postgres/errors.ts";
+import { PostgresFailure, unavailable } from "../postgres/errors.ts";
 import { failover } from "../postgres/failover.ts";
 import { HeldIds } from "../postgres/held_ids.ts";
 import { Pool, poolMetrics, type Work } from "../postgres/pool.ts";
@@ -31,6 +31,19 @@ export interface CitusNodeOptions {
 }
 
 const NOT_A_NODE = "the coordinator no longer names a server for it";
+
+/**
+ * Why a node must not store plants, by the map: a node that is not told where a shard has gone would
+ * store its plants in the table that the move has left over.
+ */
+function refusalOf({ hosts, synced }: ShardMap, node: NodeId): PostgresFailure | undefined {
+  if (!hosts.has(node)) return new PostgresFailure("NO_SERVER", NOT_A_NODE);
+  if (synced.has(node)) return undefined;
+  return new PostgresFailure(
+    "UNSAFE",
+    `node ${node} lacks the metadata of Citus: run start_metadata_sync_to_node() on the coordinator`,
+  );
+}
 
 /** The time limit for reading, in milliseconds. */
 const READ_TIMEOUT_MS = 10_000;
@@ -94,6 +107,9 @@ export class CitusNode {
     map: ShardMap,
     deadline: number,
   ): Promise<{ readonly outcomes: readonly StoreOutcome[]; readonly hasMoved: boolean }> {
+    const refusal = refusalOf(map, this.id);
+    if (refusal !== undefined) throw unavailable(refusal);
+
     const outcomes: StoreOutcome[] = [];
     let hasMoved = false;
     const statements = statementsFor(map, () => (hasMoved = true));
@@ -120,6 +136,9 @@ export class CitusNode {
   async #probe(timeoutMs: number): Promise<void> {
     const before = this.#failure;
     try {
+      const refusal = refusalOf(this.#map(), this.id);
+      if (refusal !== undefined) throw unavailable(refusal);
+
       const id = idOn(this.#map(), this.id);
       if (id !== undefined) await this.pool.run(repeatingMoves(probeNode(id)), timeoutMs);
       this.#failure = undefined;

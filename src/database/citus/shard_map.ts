@@ -25,6 +25,8 @@ export interface ShardMap {
   readonly shards: readonly Shard[];
   /** The servers of each node: the one that Citus uses first. */
   readonly hosts: ReadonlyMap<NodeId, readonly PostgresHost[]>;
+  /** The nodes that the coordinator tells where each shard is. */
+  readonly synced: ReadonlySet<NodeId>;
   /** The schema of `plants`, quoted. */
   readonly schema: string;
 }
@@ -32,6 +34,11 @@ export interface ShardMap {
 interface ShardRow extends Shard {
   readonly schema: string;
   readonly max: number;
+}
+
+interface ServerRow extends PostgresHost {
+  readonly node: NodeId;
+  readonly isSynced: boolean;
 }
 
 /** Only finished placements (`shardstate`) have all rows. */
@@ -43,8 +50,12 @@ const SHARDS = `SELECT shardid::text AS id, quote_ident(nspname) AS schema,
     JOIN pg_catalog.pg_namespace ON pg_namespace.oid = relnamespace
   WHERE logicalrelid = 'plants'::regclass AND shardstate = 1 ORDER BY shardminvalue::int, groupid`;
 
-/** A secondary may have been promoted: a connection says which server accepts writes. */
-const NODES = `SELECT groupid AS node, nodename AS host, nodeport AS port
+/**
+ * A secondary may have been promoted: a connection says which server accepts writes.
+ *
+ * `metadatasynced` does not matter: Citus moves no shard while a node with metadata is out of date.
+ */
+const NODES = `SELECT groupid AS node, nodename AS host, nodeport AS port, hasmetadata AS "isSynced"
   FROM pg_dist_node WHERE isactive ORDER BY groupid, noderole = 'primary' DESC, nodeid`;
 
 /**
@@ -58,7 +69,7 @@ export function shardMapReader(): Work<ShardMap> {
 
   return async ({ query }) => {
     const shards = await query<ShardRow>(SHARDS);
-    const servers = await query<{ readonly node: NodeId } & PostgresHost>(NODES);
+    const servers = await query<ServerRow>(NODES);
     requireOneCopyOfAll(shards);
 
     const hosts = new Map<NodeId, PostgresHost[]>();
@@ -66,7 +77,8 @@ export function shardMapReader(): Work<ShardMap> {
       const server = known.getOrInsert(`${host}:${port}`, { host, port });
       hosts.getOrInsertComputed(node, () => []).push(server);
     }
-    return { shards, hosts, schema: shards[0]?.schema ?? "" };
+    const synced = new Set(servers.filter(({ isSynced }) => isSynced).map(({ node }) => node));
+    return { shards, hosts, synced, schema: shards[0]?.schema ?? "" };
   };
 }
 

@@ -2,17 +2,23 @@ import { expect, test } from "bun:test";
 
 import { CitusNode } from "../../../src/database/citus/node.ts";
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
+import { fern } from "../../support/plants.ts";
 import { freePort } from "../../support/program.ts";
+
+const OPTIONS = {
+  url: parsePostgresUrl("postgres://plants@127.0.0.1/plants"),
+  readUrl: undefined,
+  onUnreachable() {},
+  onVerdict() {},
+};
 
 test("a node is ready in the metrics until a probe fails", async () => {
   const shard = { id: "1", table: "public.plants_1", min: -(2 ** 31), node: 1 };
   const hosts = new Map([[1, [{ host: "127.0.0.1", port: freePort() }]]]);
   const verdicts: unknown[][] = [];
   const node = new CitusNode(1, {
-    url: parsePostgresUrl("postgres://plants@127.0.0.1/plants"),
-    readUrl: undefined,
-    map: () => ({ shards: [shard], hosts, schema: "public" }),
-    onUnreachable() {},
+    ...OPTIONS,
+    map: () => ({ shards: [shard], hosts, synced: new Set([1]), schema: "public" }),
     onVerdict: (...verdict) => void verdicts.push(verdict),
   });
   const ready = { name: "plant_store_citus_node_ready", type: "gauge" };
@@ -30,3 +36,29 @@ test("a node is ready in the metrics until a probe fails", async () => {
 function failureOf(node: CitusNode): Promise<unknown> {
   return node.probe(50).catch((error: unknown) => error);
 }
+
+test.each([
+  [
+    [1],
+    [],
+    "node 1 lacks the metadata of Citus: run start_metadata_sync_to_node() on the coordinator",
+  ],
+  [[], [1], "the coordinator no longer names a server for it"],
+])(
+  "a node stores no plant if the map names the servers of %j, and %j are told of moves",
+  async (named, synced, message) => {
+    const server = { host: "127.0.0.1", port: freePort() };
+    const map = {
+      shards: [{ id: "1", table: "public.plants_1", min: -(2 ** 31), node: 1 }],
+      hosts: new Map(named.map((id) => [id, [server]])),
+      synced: new Set(synced),
+      schema: "public",
+    };
+    const node = new CitusNode(1, { ...OPTIONS, map: () => map });
+
+    const refusal = { code: "storage_unavailable", cause: expect.objectContaining({ message }) };
+    await expect(node.add([fern()], map, performance.now() + 1_000)).rejects.toMatchObject(refusal);
+    await expect(node.probe()).rejects.toMatchObject(refusal);
+    node.close();
+  },
+);

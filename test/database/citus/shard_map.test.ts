@@ -23,8 +23,8 @@ const FIRST = shardRow("1", INT4_MIN, -1, 1);
 const SECOND = shardRow("2", 0, 99, 2);
 const THIRD = shardRow("3", 100, INT4_MAX, 1);
 const SERVERS = [
-  { node: 1, host: "db1", port: 5432 },
-  { node: 2, host: "db2", port: 5432 },
+  { node: 1, host: "db1", port: 5432, isSynced: true },
+  { node: 2, host: "db2", port: 5432, isSynced: true },
 ];
 
 /** A coordinator that returns these rows for its shards and its nodes. */
@@ -34,7 +34,12 @@ function coordinator(shards: readonly object[], servers: readonly object[] = SER
   return { query } as unknown as Connection;
 }
 
-const mapOf = (shards: readonly Shard[]): ShardMap => ({ shards, hosts: new Map(), schema: "" });
+const mapOf = (shards: readonly Shard[]): ShardMap => ({
+  shards,
+  hosts: new Map(),
+  synced: new Set(),
+  schema: "",
+});
 
 test("each id belongs to the shard whose range has its hash", () => {
   const shards = [FIRST, SECOND, THIRD];
@@ -66,7 +71,7 @@ test("nodesOf() names each node with shards once", () => {
 });
 
 test("the map has the shards, and the servers of each node, the primary first", async () => {
-  const standby = { node: 2, host: "db3", port: 5433 };
+  const standby = { node: 2, host: "db3", port: 5433, isSynced: true };
   const map = await shardMapReader()(coordinator([FIRST, SECOND, THIRD], [...SERVERS, standby]), 0);
 
   expect(map.shards.map(({ id, node }) => [id, node])).toEqual([
@@ -84,6 +89,12 @@ test("the map has the shards, and the servers of each node, the primary first", 
       ],
     ],
   ]);
+});
+
+test("a node without metadata is not told where a shard goes", async () => {
+  const servers = [SERVERS[0] as object, { ...SERVERS[1], isSynced: false }];
+  const { synced } = await shardMapReader()(coordinator([FIRST, SECOND, THIRD], servers), 0);
+  expect([...synced]).toEqual([1]);
 });
 
 test("a server is the same object in every map: a pool would otherwise take it for another one", async () => {
