@@ -1,39 +1,45 @@
 import type { CreationOptions, DatabaseAdapter } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
-import { withDatabaseError } from "../postgres/errors.ts";
+import { codeOf, withDatabaseError } from "../postgres/errors.ts";
 import { type Opener, POSTGRES } from "../postgres/postgres_adapter.ts";
 import type { Reached } from "../postgres/postgres_database.ts";
 import { openCitus, serveCitus } from "./citus_database.ts";
 
 /** The ways of a Citus cluster, by its coordinator: what differs from PostgreSQL is where plants are. */
 export const CITUS: Opener = {
-  async open(reached, { access, onCreate }) {
-    await requireDistributed(reached, { create: access === "create", onCreate });
-    return await openCitus(reached, { access });
+  async open(reached, options) {
+    const { access, onCreate } = options;
+    const isDistributed = await distribute(reached, { create: access === "create", onCreate });
+    return isDistributed
+      ? await openCitus(reached, { access })
+      : await POSTGRES.open(reached, options);
   },
 
   async openForServing(reached, options) {
-    await requireDistributed(reached, options);
-    return await serveCitus(reached, options);
+    if (await distribute(reached, options)) return await serveCitus(reached, options);
+
+    options.onWarning?.(NOT_DISTRIBUTED);
+    return await POSTGRES.openForServing(reached, options);
   },
 
   migrate: async (reached, dryRun) => await migrateCitus(reached, await ask(reached), dryRun),
 };
 
-/** Requires that the plants are distributed. If there are none, `create` distributes them. */
-async function requireDistributed(
+const NOT_DISTRIBUTED =
+  "The database has Citus, but all plants are on this server: to distribute them, stop the servers and run plant-store migrate";
+
+/** Returns whether the plants are distributed. If there are none, `create` distributes them. */
+async function distribute(
   reached: Reached,
   { create, onCreate }: CreationOptions,
-): Promise<void> {
+): Promise<boolean> {
   const found = await ask(reached);
-  if (found.isDistributed) return;
+  if (found.isDistributed) return true;
+  if (!create || found.hasPlants) return false;
 
-  if (!create || found.hasPlants)
-    throw new DatabaseError(
-      `Cannot open database "${reached.url.database}": plants is not distributed by id: run plant-store migrate`,
-    );
   await migrateCitus(reached, found, false);
   onCreate?.(reached.url.database);
+  return true;
 }
 
 /** Migrates the schema on the coordinator, and distributes the table of plants. */
@@ -46,13 +52,23 @@ async function migrateCitus(
   if (found.isDistributed) return migrations;
 
   const script = distributionOf(found.nodes);
-  if (!dryRun)
-    await withDatabaseError("open", reached.url.database, async () => {
-      await reached.connection.script("SET lock_timeout = 0; SET statement_timeout = 0");
-      await reached.connection.script(script);
-    });
+  if (!dryRun) await withDatabaseError("open", reached.url.database, () => run(script, reached));
   return [...migrations, { tag: "distribute_plants", script }];
 }
+
+async function run(distribution: string, { connection: { script } }: Reached): Promise<void> {
+  await script("SET lock_timeout = 0; SET statement_timeout = 0");
+  try {
+    await script(distribution);
+  } catch (error) {
+    // connection_failure, of the coordinator to a node
+    if (codeOf(error) !== "08006") throw error;
+    throw new DatabaseError(NODE_REFUSES, { cause: error });
+  }
+}
+
+const NODE_REFUSES =
+  "the coordinator cannot connect to a node as this user: let pg_hba.conf of the node accept it, and give the coordinator its password in pg_dist_authinfo or .pgpass";
 
 /** What the coordinator says. */
 interface Cluster {
@@ -62,31 +78,36 @@ interface Cluster {
   readonly hasPlants: boolean;
 }
 
-/** The group of the coordinator is 0. */
+/** The group of the coordinator is 0. A table that Citus does not know is PostgreSQL's own. */
 const CLUSTER = `SELECT groupid AS node,
     (SELECT greatest(1, count(*))::int FROM pg_dist_node WHERE shouldhaveshards AND noderole = 'primary') AS nodes,
-    to_regclass('plants') IS NOT NULL AS "hasTable",
-    EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = to_regclass('plants') AND partmethod = 'h'
-      AND column_to_column_name(logicalrelid, partkey) = 'id') AS "isDistributed"
+    CASE WHEN to_regclass('plants') IS NULL THEN 'missing'
+      ELSE coalesce((SELECT CASE WHEN partmethod = 'h' AND column_to_column_name(logicalrelid, partkey) = 'id'
+          THEN 'distributed' ELSE 'unknown' END
+        FROM pg_dist_partition WHERE logicalrelid = to_regclass('plants')), 'local') END AS table
   FROM pg_dist_local_group`;
 
-interface Row extends Omit<Cluster, "hasPlants"> {
+interface Row {
   readonly node: number;
-  readonly hasTable: boolean;
+  readonly nodes: number;
+  readonly table: "missing" | "local" | "distributed" | "unknown";
 }
 
-/** @throws {DatabaseError} If the server is not the coordinator. */
+/** @throws {DatabaseError} If the server is not the coordinator, or the plants are elsewhere. */
 async function ask({ url, connection: { query } }: Reached): Promise<Cluster> {
   return await withDatabaseError("open", url.database, async () => {
-    const [{ node, hasTable, ...cluster }] = (await query(CLUSTER)) as [Row];
+    const [{ node, nodes, table }] = (await query(CLUSTER)) as [Row];
     if (node !== 0)
       throw new DatabaseError(
         `the server is worker ${node} of a Citus cluster; use the URL of its coordinator`,
       );
+    if (table === "unknown")
+      throw new DatabaseError(
+        "plants is not distributed by id: stop the servers, run undistribute_table('plants'), and then plant-store migrate",
+      );
 
-    const isPlain = hasTable && !cluster.isDistributed;
-    const plants = isPlain ? await query("SELECT FROM plants LIMIT 1") : [];
-    return { ...cluster, hasPlants: plants.length > 0 };
+    const plants = table === "local" ? await query("SELECT FROM plants LIMIT 1") : [];
+    return { nodes, isDistributed: table === "distributed", hasPlants: plants.length > 0 };
   });
 }
 

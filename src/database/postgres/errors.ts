@@ -73,7 +73,7 @@ const CONSEQUENCES: readonly (readonly [codes: RegExp, Consequences])[] = [
     { connection: "close", work: "refuse", isLasting: false },
   ],
   // A setting of the server's.
-  [/^UNSAFE/, { connection: "close all", work: "refuse", isLasting: true }],
+  [/^(?:UNSAFE|0A000)/, { connection: "close all", work: "refuse", isLasting: true }],
 ];
 
 const FAULT: Consequences = { connection: "close", work: "fault", isLasting: true };

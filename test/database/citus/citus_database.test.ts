@@ -1,6 +1,10 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 
-import type { DatabaseMetric, ServingOptions } from "../../../src/database/adapter.ts";
+import type {
+  DatabaseAdapter,
+  DatabaseMetric,
+  ServingOptions,
+} from "../../../src/database/adapter.ts";
 import {
   type CitusServingOptions,
   openCitus,
@@ -16,9 +20,10 @@ import { groupCommit } from "../../../src/group_commit/group_commit.ts";
 import type { NewPlant } from "../../../src/plant/plant.ts";
 import { citusCluster, type CitusWorker, skipsCitus } from "../../support/citus.ts";
 import { testDatabaseContract, testServingContract } from "../../support/database_contract.ts";
-import { fern, insertOf, ivy } from "../../support/plants.ts";
+import { fern, insertOf, ivy, moss } from "../../support/plants.ts";
 import { databaseAt, waitingProcess } from "../../support/postgres.ts";
 import { LONG_TEST_TIMEOUT_MS } from "../../support/program.ts";
+import { startProxy } from "../../support/tcp_proxy.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
@@ -310,25 +315,156 @@ describe.skipIf(skipsCitus())("Citus", () => {
     return to;
   }
 
+  test("a worker whose metadata is no longer synced stores no plant, and is refused at the start", async () => {
+    await cluster.removeRows();
+    await using opened = await open();
+    const [worker] = await cluster.workers();
+    if (worker === undefined) throw new Error("No worker");
+    const plants = Array.from({ length: 20 }, (_, id) => fern({ id: BigInt(id) }));
+    await addAll(opened, plants);
+
+    await cluster.run(`SELECT stop_metadata_sync_to_node('127.0.0.1', ${worker.port}, false)`);
+    try {
+      while ((await opened.ready()).length === 0) await Bun.sleep(100);
+      const results = await Promise.allSettled(plants.map((plant) => opened.plants.add(plant)));
+      const outcomes = new Set(results.map(({ status }) => status));
+      expect(outcomes).toEqual(new Set(["fulfilled", "rejected"]));
+      await expect((await adapter()).openForServing({ gather })).rejects.toThrow(
+        `node ${worker.id} lacks the metadata of Citus: run start_metadata_sync_to_node() on the coordinator`,
+      );
+    } finally {
+      await cluster.run(`SELECT start_metadata_sync_to_node('127.0.0.1', ${worker.port})`);
+    }
+    while ((await opened.ready()).length > 0) await Bun.sleep(100);
+    expect(new Set(await addAll(opened, plants))).toEqual(new Set(["present"]));
+  });
+
+  test("once citus_update_node names another address, no connection to the old one is used", async () => {
+    await cluster.removeRows();
+    await using opened = await open();
+    const [worker] = await cluster.workers();
+    if (worker === undefined) throw new Error("No worker");
+    using proxy = startProxy(worker.port);
+    const plants = Array.from({ length: 20 }, (_, id) => fern({ id: BigInt(id) }));
+    await addAll(opened, plants);
+
+    await using server = databaseAt(worker.url);
+    const [now] = await server.run("SELECT now()::text AS time");
+    /** When a session was last used that began before, or since. */
+    const usedAt = async (began: "<" | ">") => {
+      const [row] = await server.run(
+        `SELECT max(query_start)::text AS time FROM pg_stat_activity
+        WHERE application_name = 'plant-store' AND backend_start ${began} '${now?.["time"]}'`,
+      );
+      return row?.["time"] ?? undefined;
+    };
+    const update = async (from: number, to: number) =>
+      await cluster.run(
+        `SELECT citus_update_node(nodeid, '127.0.0.1', ${to}) FROM pg_dist_node WHERE nodeport = ${from}`,
+      );
+
+    await update(worker.port, proxy.port);
+    try {
+      while ((await usedAt(">")) === undefined) await addAll(opened, plants);
+      const before = await usedAt("<");
+      await addAll(opened, plants);
+      expect(await usedAt("<")).toBe(before);
+    } finally {
+      await update(proxy.port, worker.port);
+      const isBehind = "SELECT FROM pg_dist_node WHERE NOT metadatasynced";
+      while ((await cluster.run(isBehind)).length > 0) await Bun.sleep(100);
+    }
+  });
+
   // The last ones: they make the tables anew.
 
-  test("plants of a PostgreSQL that becomes a coordinator are refused until migrate distributes them", async () => {
+  test("a server stores plants as on PostgreSQL until migrate distributes them, says so, and is not ready from then on", async () => {
     await cluster.empty();
     await postgresAdapter(url()).migrate({ dryRun: false });
     await cluster.run(insertOf(fern(), ivy({ id: -1n })));
-    const message = "plants is not distributed by id: run plant-store migrate";
-    await expect((await adapter()).openForServing({ gather })).rejects.toThrow(message);
-    await expect((await adapter()).openPlants()).rejects.toThrow(message);
+    const log: string[] = [];
+    await using before = await (
+      await adapter()
+    ).openForServing({ gather, onWarning: (message) => void log.push(message) });
+    expect(await before.plants.add(fern())).toBe("present");
+    expect(await before.ready()).toEqual([]);
+    expect(log).toEqual([
+      "The database has Citus, but all plants are on this server: to distribute them, stop the servers and run plant-store migrate",
+    ]);
 
     const dry = await (await adapter()).migrate({ dryRun: true });
     expect(dry.map(({ tag }) => tag)).toEqual(["distribute_plants"]);
     expect(dry[0]?.script).toContain("create_distributed_table('plants', 'id', shard_count => 4");
-    await expect((await adapter()).openPlants()).rejects.toThrow(message);
+    expect(await before.ready()).toEqual([]);
 
     await (await adapter()).migrate({ dryRun: false });
     expect(await (await adapter()).migrate({ dryRun: true })).toEqual([]);
-    await using opened = await (await adapter()).openPlants();
-    expect((await Array.fromAsync(opened.pages())).flat()).toEqual([ivy({ id: -1n }), fern()]);
+    expect(await plantsOf(await adapter())).toEqual([ivy({ id: -1n }), fern()]);
+
+    const unavailable = {
+      code: "storage_unavailable",
+      cause: expect.objectContaining({
+        message: expect.stringContaining("Citus has distributed them since the start, so restart"),
+      }),
+    };
+    await expect(before.plants.add(fern())).rejects.toMatchObject(unavailable);
+    await expect(before.ready()).rejects.toMatchObject(unavailable);
+  });
+
+  test("the way back to PostgreSQL is to stop, undistribute_table, and start", async () => {
+    await cluster.empty();
+    await (await adapter()).migrate({ dryRun: false });
+    {
+      await using opened = await open();
+      expect(await addAll(opened, [fern(), moss({ id: 2n })])).toEqual(["added", "added"]);
+    }
+
+    await cluster.run("SELECT undistribute_table('plants')");
+
+    await using opened = await (await adapter()).openForServing({ gather });
+    expect(await opened.plants.add(fern())).toBe("present");
+    expect(await opened.plants.add(ivy({ id: 3n }))).toBe("added");
+    expect(await plantsOf(await adapter())).toEqual([fern(), moss({ id: 2n }), ivy({ id: 3n })]);
+    expect(await cluster.run("SELECT count(*)::int AS shards FROM citus_shards")).toEqual([
+      { shards: 0 },
+    ]);
+  });
+
+  async function plantsOf(of: DatabaseAdapter): Promise<readonly NewPlant[]> {
+    await using opened = await of.openPlants();
+    return (await Array.fromAsync(opened.pages())).flat();
+  }
+
+  test("plants that are distributed in another way are refused with the name of the remedy", async () => {
+    await cluster.empty();
+    await postgresAdapter(url()).migrate({ dryRun: false });
+    await cluster.run("SELECT create_reference_table('plants')");
+    const message =
+      "plants is not distributed by id: stop the servers, run undistribute_table('plants'), and then plant-store migrate";
+    const of = await adapter();
+    await expect(of.openForServing({ gather })).rejects.toThrow(message);
+    await expect(of.openPlants()).rejects.toThrow(message);
+    await expect(of.migrate({ dryRun: true })).rejects.toThrow(message);
+  });
+
+  test("migrate says how to let the nodes accept the role", async () => {
+    await cluster.empty();
+    await using coordinator = databaseAt(cluster.url);
+    await coordinator.run(
+      "DO $$ BEGIN CREATE ROLE outsider LOGIN; EXCEPTION WHEN duplicate_object THEN END $$",
+      "GRANT ALL ON SCHEMA public TO outsider",
+    );
+    for (const { url: of } of await cluster.workers()) {
+      await using worker = databaseAt(of);
+      await worker.run(
+        "DO $$ BEGIN SET LOCAL citus.enable_alter_role_propagation = off; ALTER ROLE outsider NOLOGIN; END $$",
+      );
+    }
+
+    const outsider = Object.assign(new URL(cluster.url), { username: "outsider" }).href;
+    await expect((await adapter(outsider)).migrate({ dryRun: false })).rejects.toThrow(
+      "the coordinator cannot connect to a node as this user: let pg_hba.conf of the node accept it, and give the coordinator its password in pg_dist_authinfo or .pgpass",
+    );
   });
 
   test("servers that start on an empty cluster at once distribute it once", async () => {

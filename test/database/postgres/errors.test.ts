@@ -44,6 +44,7 @@ test.each([
   ["a full disk is refused", "53100", "close", "refuse", false],
   ["a missed deadline is refused", "DEADLINE", "close", "refuse", false],
   ["an unsafe setting closes all", "UNSAFE", "close all", "refuse", true],
+  ["tables that Citus has distributed since close all", "0A000", "close all", "refuse", true],
   ["what is not known is a bug", "23505", "close", "fault", true],
 ] as const)("%s: %s", (_what, code, connection, work, isLasting) => {
   const failure = new PostgresFailure(code);
