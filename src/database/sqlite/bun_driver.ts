@@ -1,8 +1,10 @@
+import { FFIType } from "bun:ffi";
 import { constants, Database } from "bun:sqlite";
-import { statSync } from "node:fs";
+import { closeSync, openSync, statSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 
-import type { Connection } from "./driver.ts";
+import { cLibrary } from "./c_library.ts";
+import type { Connection, Driver } from "./driver.ts";
 import { readingLock } from "./exclusive_lock.ts";
 import { isUnwritable } from "./failure.ts";
 import { type ConnectOptions, openDatabase } from "./opening.ts";
@@ -20,18 +22,37 @@ export class Client extends Database implements Connection {
  */
 export function connect(path: string, options: ConnectOptions = {}): Client {
   try {
-    return openDatabase(openFile, path, options);
+    return openDatabase(BUN, path, options);
   } catch (error) {
     const { cause } = error as Error;
     if (options.access !== "read" || !isUnwritable(cause)) throw error;
-    return openDatabase((file) => openAlone(file, cause), path, options);
+    return openDatabase({ ...BUN, open: (file) => openAlone(file, cause) }, path, options);
   }
 }
 
-function openFile(file: string, { readonly }: { readonly readonly: boolean }): Client {
-  const mode = readonly ? { readonly } : { readwrite: true };
-  return new Client(file, { ...mode, safeIntegers: true, strict: true });
-}
+const BUN: Driver<Client> = {
+  open(file, { readonly }) {
+    const mode = readonly ? { readonly } : { readwrite: true };
+    return new Client(file, { ...mode, safeIntegers: true, strict: true });
+  },
+
+  disableCopyOnWrite(path) {
+    const library = cLibrary({
+      ioctl: { args: [FFIType.i32, FFIType.u64, FFIType.ptr], returns: FFIType.i32 },
+    });
+    const file = openSync(path, "r");
+    const flags = new Uint32Array(2);
+    library?.ioctl(file, FS_IOC_GETFLAGS, flags);
+    flags[0] = (flags[0] ?? 0) | FS_NOCOW_FL;
+    library?.ioctl(file, FS_IOC_SETFLAGS, flags);
+    closeSync(file);
+  },
+};
+
+/** From `linux/fs.h`. */
+const FS_IOC_GETFLAGS = 0x8008_6601;
+const FS_IOC_SETFLAGS = 0x4008_6602;
+const FS_NOCOW_FL = 0x80_0000;
 
 /**
  * Opens a file that no other process has open for reading, without the index of a WAL: SQLite cannot

@@ -41,11 +41,13 @@ export interface PlantStatements {
   find(id: bigint): NewPlant | undefined;
 }
 
-/** Opens a file with one of the drivers; neither creates one that is not there. */
-export type OpenFile<Driver extends Connection> = (
-  file: string,
-  options: { readonly readonly: boolean },
-) => Driver;
+/** One of the drivers. */
+export interface Driver<Opened extends Connection> {
+  /** Opens a file, and creates none that is not there. */
+  open(file: string, options: { readonly readonly: boolean }): Opened;
+  /** Makes an empty file one without copy on write, as `chattr +C` does, if the system can do that. */
+  disableCopyOnWrite(path: string): void;
+}
 
 /** The first column of the first row of a query. */
 export function valueFrom(connection: Connection, query: string): unknown {

@@ -1,7 +1,8 @@
-import { dlopen, FFIType } from "bun:ffi";
+import { FFIType } from "bun:ffi";
 import { closeSync, existsSync, openSync, readFileSync, statSync } from "node:fs";
 
 import { DatabaseError } from "../database.ts";
+import { cLibrary } from "./c_library.ts";
 import { LOCK_BYTES } from "./shared_lock.ts";
 
 /** From `unistd.h`, on Linux and macOS. */
@@ -49,14 +50,23 @@ function takeLock(
   flags: "r" | "r+",
   how: typeof F_TLOCK | typeof F_TEST,
 ): Disposable | undefined {
-  const { lseek, lockf } = systemLibrary();
+  // Bun and Node.js have no locks of ranges.
+  const library = cLibrary({
+    lseek: { args: [FFIType.i32, FFIType.i64, FFIType.i32], returns: FFIType.i64 },
+    lockf: { args: [FFIType.i32, FFIType.i32, FFIType.i64], returns: FFIType.i32 },
+  });
+  if (library === undefined)
+    throw new DatabaseError(
+      "Cannot lock the database: this system has no known C library; restore on Linux or macOS",
+    );
+
   using stack = new DisposableStack();
   const descriptor = openSync(file, flags);
   // Closing a descriptor releases all locks of the process on the file.
   stack.defer(() => closeSync(descriptor));
 
-  lseek(descriptor, LOCK_BYTES.first, SEEK_SET);
-  return lockf(descriptor, how, LOCK_BYTES.count) === 0 ? stack.move() : undefined;
+  library.lseek(descriptor, LOCK_BYTES.first, SEEK_SET);
+  return library.lockf(descriptor, how, LOCK_BYTES.count) === 0 ? stack.move() : undefined;
 }
 
 /** Says which processes hold a lock on a file: proc_locks(5) has the pid and the inode. */
@@ -85,26 +95,4 @@ function nameOf(pid: string): string {
   } catch {
     return "a program";
   }
-}
-
-/**
- * The C library, because Bun and Node.js have no locks of ranges. Its name differs: glibc, musl,
- * macOS.
- */
-function systemLibrary() {
-  const musl = `libc.musl-${process.arch === "arm64" ? "aarch64" : "x86_64"}.so.1`;
-  for (const name of ["libc.so.6", musl, "libSystem.B.dylib"]) {
-    try {
-      return dlopen(name, {
-        lseek: { args: [FFIType.i32, FFIType.i64, FFIType.i32], returns: FFIType.i64 },
-        lockf: { args: [FFIType.i32, FFIType.i32, FFIType.i64], returns: FFIType.i32 },
-      }).symbols;
-    } catch {
-      // It is one of the others.
-    }
-  }
-
-  throw new DatabaseError(
-    "Cannot lock the database: this system has no known C library; restore on Linux or macOS",
-  );
 }

@@ -100,17 +100,22 @@ export function isOnePage(file: string): boolean {
   return statSync(file, { throwIfNoEntry: false })?.size === PAGE_BYTES;
 }
 
-/**
- * Reads a file whose WAL is missing, which no process of ours can have open: closing it drops the
- * locks of this process.
- */
+/** Of a file whose WAL is missing: so no process has it open. */
 function isEmptyInWalMode(file: string): boolean {
   return (
     isOnePage(file) &&
     // The first write was interrupted, and SQLite undoes it.
     !existsSync(`${file}-journal`) &&
-    readTrusted(file, "", HEADER.length) === HEADER
+    isInWalMode(file)
   );
+}
+
+/**
+ * Reads the header of a file that no connection of this process has open in WAL mode: closing it
+ * drops the locks of this process.
+ */
+export function isInWalMode(file: string): boolean {
+  return readTrusted(file, "", HEADER.length) === HEADER;
 }
 
 /** Accessible to its owner only. SQLite gives the files beside it the same mode. */

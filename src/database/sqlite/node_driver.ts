@@ -1,7 +1,8 @@
+import { spawnSync } from "node:child_process";
 import type * as NodeSqlite from "node:sqlite";
 
 import { type FieldValue, PLANT_FIELDS, plantOf } from "../../plant/plant.ts";
-import type { Connection, PlantStatements, Query } from "./driver.ts";
+import type { Connection, Driver, PlantStatements, Query } from "./driver.ts";
 
 // By `import`, an older Node would end before it says which versions will do.
 const sqlite = process.getBuiltinModule("node:sqlite") as typeof NodeSqlite | undefined;
@@ -18,11 +19,14 @@ export interface NodeConnection extends Connection {
   prepare(sql: string): NodeSqlite.StatementSync;
 }
 
-/** Opens a file by node:sqlite. */
-export function openNode(
-  file: string,
-  { readonly }: { readonly readonly: boolean },
-): NodeConnection {
+/** The driver by node:sqlite. */
+export const NODE: Driver<NodeConnection> = {
+  open: openNode,
+  // Node has no ioctl(2).
+  disableCopyOnWrite: (path) => void spawnSync("chattr", ["+C", path], { stdio: "ignore" }),
+};
+
+function openNode(file: string, { readonly }: { readonly readonly: boolean }): NodeConnection {
   const database = new DatabaseSync(file, { readOnly: readonly });
   const queries = new Map<string, Query>();
 

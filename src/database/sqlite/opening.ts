@@ -2,7 +2,7 @@ import { sleepSync } from "../../async/timers.ts";
 import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { WAL_FILE_BYTES } from "./checkpoint.ts";
-import { type Connection, type OpenFile, valueFrom } from "./driver.ts";
+import { type Connection, type Driver, valueFrom } from "./driver.ts";
 import { toDatabaseError } from "./errors.ts";
 import { isFailedSync, isLocked } from "./failure.ts";
 import { identityOf } from "./file_identity.ts";
@@ -18,6 +18,7 @@ import {
 } from "./migrations.ts";
 import { checkOnOpening } from "./opening_check.ts";
 import { databaseFile, walBytes } from "./path.ts";
+import { createWalIndex } from "./wal_index.ts";
 
 /** How long a command waits for the lock of another process, in milliseconds. */
 export const BUSY_TIMEOUT_MS = 5_000;
@@ -64,13 +65,13 @@ export interface ConnectOptions {
  * @throws {DatabaseError} If the file cannot be opened, is not a database, is corrupt, or belongs
  *   to another application or a newer plant-store; or if a file beside it cannot be trusted.
  */
-export function openDatabase<Driver extends Connection>(
-  openFile: OpenFile<Driver>,
+export function openDatabase<Opened extends Connection>(
+  driver: Driver<Opened>,
   path: string,
   options: ConnectOptions = {},
-): Driver {
+): Opened {
   const { access = "create" } = options;
-  let connection: Driver | undefined;
+  let connection: Opened | undefined;
   let file: string | undefined;
 
   try {
@@ -80,8 +81,9 @@ export function openDatabase<Driver extends Connection>(
       requireUnmarked(path, "restore a backup, or check it: plant-store check");
 
     const before = identityOf(path);
-    connection = openFile(path, { readonly: access === "read" });
-    setUp(connection, { ...options, file, before });
+    createWalIndex(file, false, driver.disableCopyOnWrite);
+    connection = driver.open(path, { readonly: access === "read" });
+    setUp(connection, { ...options, file, before, driver });
     return connection;
   } catch (error) {
     if (file !== undefined && isFailedSync(error)) markUnsynced(file);
@@ -126,6 +128,7 @@ export function guardWal(reader: Connection): void {
 
 /** The database file, and its identity before SQLite has opened it. */
 interface OpenedFile {
+  readonly driver: Pick<Driver<Connection>, "disableCopyOnWrite">;
   readonly file: string;
   readonly before: string | undefined;
 }
@@ -150,6 +153,7 @@ function setUp(connection: Connection, options: ConnectOptions & OpenedFile): vo
 
   // Write through a WAL, with an fsync for each commit. SQLite's own checkpoint hides a failed
   // fsync: the store makes all checkpoints.
+  createWalIndex(file, true, options.driver.disableCopyOnWrite);
   beginWalMode(connection, busyTimeoutMs);
   setPragma(connection, "synchronous", "FULL", 2);
   setPragma(connection, "wal_autocheckpoint", 0);

@@ -3,7 +3,7 @@ import { resolve } from "node:path";
 import { MAX_TIMER_MS } from "../../async/timers.ts";
 import { reasonOf, requireNoMore, requireNumber } from "../../errors.ts";
 import { DatabaseError, type PlantStore } from "../database.ts";
-import { openNode, plantStatements } from "./node_driver.ts";
+import { NODE, plantStatements } from "./node_driver.ts";
 import { BUSY_TIMEOUT_MS, type ConnectOptions, openDatabase } from "./opening.ts";
 import { sqlitePath } from "./path.ts";
 import { openStore, retryWhileLocked } from "./store.ts";
@@ -103,7 +103,7 @@ export async function sqliteStore(
       resetsWal: true,
       onMigrated: (_, isNew) => isNew && console.warn(`Created an empty database: ${file}`),
     };
-    const open = () => openDatabase(openNode, file, options);
+    const open = () => openDatabase(NODE, file, options);
     const connection = await retryWhileLocked(open, BUSY_TIMEOUT_MS);
 
     const { add, probe, failed, close } = openStore(connection, {
