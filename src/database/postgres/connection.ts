@@ -35,6 +35,8 @@ export interface ConnectionOptions {
    * @default {true}
    */
   readonly prepares?: boolean | undefined;
+  /** Verifies the server. @default accepts all */
+  readonly verify?: ((connection: Connection) => Promise<void>) | undefined;
   /**
    * Gives the session its `search_path`, and verifies the tables there. @default uses the role's,
    * and accepts all
@@ -65,8 +67,9 @@ export const LOCK_TIMEOUT_MS = 250;
 export async function connectTo(
   host: PostgresHost,
   url: PostgresUrl,
-  { statementTimeoutMs = STATEMENT_TIMEOUT_MS, prepares = true, tables }: ConnectionOptions = {},
+  options: ConnectionOptions = {},
 ): Promise<Connection> {
+  const { statementTimeoutMs = STATEMENT_TIMEOUT_MS, prepares = true, verify, tables } = options;
   let isOpen = true;
   const nonce = crypto.randomUUID();
 
@@ -127,6 +130,7 @@ export async function connectTo(
       close,
     };
 
+    await verify?.(connection);
     await tables?.verify(connection);
     return connection;
   }

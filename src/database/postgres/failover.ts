@@ -2,6 +2,7 @@ import { backoffMs, pause, withDeadline } from "../../async/timers.ts";
 import { reasonOf } from "../../errors.ts";
 import { type Connection, type ConnectionOptions, connectTo } from "./connection.ts";
 import { codeOf, PostgresFailure } from "./errors.ts";
+import { newestTimelines } from "./timelines.ts";
 import { describeHost, type PostgresHost, type PostgresUrl } from "./url.ts";
 
 /** Options of {@linkcode failover}. */
@@ -30,6 +31,7 @@ export function failover(
   /** Those that did not respond when they were last tried. */
   const silent = new Set<PostgresHost>();
   let current: PostgresHost | undefined;
+  const timelines = newestTimelines();
 
   /** The order in which servers are tried. */
   function rank(host: PostgresHost): number {
@@ -42,7 +44,9 @@ export function failover(
     options?: ConnectionOptions,
   ): Promise<Connection> {
     try {
-      const connection = await connectTo(host, latest, options);
+      // One server has no other that could have taken over.
+      const verify = hosts().length > 1 ? timelines.verify : undefined;
+      const connection = await connectTo(host, latest, { ...options, verify });
       silent.delete(host);
       return connection;
     } catch (error) {

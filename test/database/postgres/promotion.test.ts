@@ -20,7 +20,9 @@ async function startPair() {
   const standby = stack.use(await startCluster({ primary: toPrimary }));
   await primary.waitForStandby();
 
-  const hosts = [primary, standby].map(({ port }) => `127.0.0.1:${port}`).join();
+  const before = stack.use(startProxy(primary.port));
+
+  const hosts = [before, standby].map(({ port }) => `127.0.0.1:${port}`).join();
   const url = `postgres://postgres@${hosts}/postgres?connect_timeout=60`;
   const open = (access: Access = "write") =>
     openPostgres(parsePostgresUrl(url), { access, isServing: access !== "read" });
@@ -31,6 +33,8 @@ async function startPair() {
     primary,
     standby,
     open,
+    /** How many connections clients have made to the primary. */
+    connections: before.connections,
     /** From now on the standby receives nothing: what the primary commits waits. */
     separate: () => toPrimary.set("black hole"),
     promote: () => standby.run("SELECT pg_promote()"),
@@ -61,6 +65,28 @@ describe.skipIf(skipsCluster())("once the standby was promoted", () => {
     const revokedAt = new Date("2026-01-01T00:00:00.000Z");
     expect(await database.tokens.revoke("phone", revokedAt)).toBe(true);
     expect(await reader.tokens.list()).toMatchObject([{ name: "phone", revokedAt }]);
+  });
+
+  test("a pause of the new primary brings no client back to the old one", async () => {
+    await using pair = await startPair();
+    await using database = await pair.open();
+    const row = { digest: new Uint8Array(32), createdAt: new Date(), expiresAt: null, scopes: [] };
+    await database.tokens.add({ ...row, name: "phone" });
+    pair.separate();
+    await pair.promote();
+    expect(await database.plants.add([FERN], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
+    const revokedAt = new Date("2026-01-01T00:00:00.000Z");
+    expect(await database.tokens.revoke("phone", revokedAt)).toBe(true);
+
+    pair.standby.signalAll("SIGSTOP");
+    const before = pair.connections();
+    // Reading waits for two seconds: the old primary is asked meanwhile, and would respond.
+    const failure = await database.tokens.revision().catch((error: unknown) => error);
+    expect(failure).toMatchObject({ code: "storage_unavailable" });
+    expect(pair.connections()).toBeGreaterThan(before);
+
+    pair.standby.signalAll("SIGCONT");
+    expect(await database.tokens.list()).toMatchObject([{ name: "phone", revokedAt }]);
   });
 
   test("pages() has no plant that only the killed primary had", async () => {

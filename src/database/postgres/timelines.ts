@@ -1,0 +1,49 @@
+import type { Connection } from "./connection.ts";
+import { codeOf, PostgresFailure } from "./errors.ts";
+
+/**
+ * Refuses a primary whose timeline is older than one that was seen before: its standby was promoted,
+ * and it lives on. Without this, a pause of the new primary would lead back to the old one, which
+ * shows revoked tokens and plants that were never acknowledged. A promotion begins a timeline, with
+ * a greater number (https://www.postgresql.org/docs/current/continuous-archiving.html).
+ */
+export function newestTimelines() {
+  /** By the system identifier: a standby has its primary's, and no other cluster has. */
+  const newest = new Map<string, number>();
+
+  return {
+    /** @throws {PostgresFailure} `NO_SERVER`, if the primary is an old one. */
+    async verify(connection: Connection): Promise<void> {
+      const found = await timelineOf(connection);
+      if (found === undefined) return;
+
+      const known = newest.get(found.system) ?? found.timeline;
+      if (found.timeline < known) {
+        const timelines = `its timeline is ${found.timeline}, and another server's ${known}`;
+        throw new PostgresFailure("NO_SERVER", `it is an old primary, to be fenced: ${timelines}`);
+      }
+      newest.set(found.system, found.timeline);
+    },
+  };
+}
+
+interface Timeline {
+  readonly system: string;
+  readonly timeline: number;
+}
+
+/** The timeline of a primary; `undefined` if the role may not see it. */
+async function timelineOf({ query }: Connection): Promise<Timeline | undefined> {
+  try {
+    const [row] = await query<{ system: string; file: string }>(TIMELINE);
+    return row && { system: row.system, timeline: Number.parseInt(row.file.slice(0, 8), 16) };
+  } catch (error) {
+    // insufficient_privilege
+    if (codeOf(error) !== "42501") throw error;
+    return undefined;
+  }
+}
+
+/** The name of a file of the WAL begins with the timeline. A checkpoint's may be the one before. */
+const TIMELINE = `SELECT system_identifier::text AS system, pg_walfile_name(pg_current_wal_lsn()) AS file
+  FROM pg_control_system()`;
