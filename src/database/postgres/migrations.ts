@@ -137,10 +137,23 @@ export async function migrate(connection: Connection): Promise<readonly Migratio
   return pending;
 }
 
+/**
+ * The first migration finds the names taken by another application, which `PostgresFailure` says. A
+ * later one stands beside tables with plants: whoever made another schema for it would lose them.
+ */
+const nameTaken = (migration: Migration) =>
+  migration === MIGRATIONS[0]
+    ? undefined
+    : `migration ${migration.tag} makes a table, a column or a type that exists already: rename that one, and migrate again`;
+
 /** Why a migration fails, by the SQLSTATE, and what to do. */
-const REFUSALS: Readonly<Record<string, (migration: Migration) => string>> = {
+const REFUSALS: Readonly<Record<string, (migration: Migration) => string | undefined>> = {
   // insufficient_privilege
   "42501": () => "the user may not create tables: run plant-store migrate once as a user who may",
+  // duplicate_column, duplicate_object, duplicate_table
+  "42701": nameTaken,
+  "42710": nameTaken,
+  "42P07": nameTaken,
   // not_null_violation
   "23502": ({ tag }) =>
     `migration ${tag} adds a column that is NOT NULL: the column needs a default, or a table without rows`,

@@ -92,17 +92,34 @@ describe.skipIf(skipsCluster())("a fork on PostgreSQL", () => {
     await (await forked.openPostgres(url, { access: "read" }))[Symbol.asyncDispose]();
   });
 
-  test("says what a column needs that is NOT NULL and has no default", async () => {
-    using forked = await forkWithMigration(
+  test.each([
+    [
+      "a column that is NOT NULL and has no default",
       'ALTER TABLE "plants" ADD COLUMN "shade" text NOT NULL;\n',
-    );
+      "INSERT INTO plants VALUES (1, 'Fern')",
+      "adds a column that is NOT NULL: the column needs a default, or a table without rows",
+    ],
+    [
+      "a column whose name is taken",
+      'ALTER TABLE "plants" ADD COLUMN "shade" text;\n',
+      "ALTER TABLE plants ADD shade int",
+      "makes a table, a column or a type that exists already: rename that one, and migrate again",
+    ],
+    [
+      "a table whose name is taken",
+      'CREATE TABLE "shades" ("id" bigint);\n',
+      "CREATE TABLE shades (id int)",
+      "makes a table, a column or a type that exists already: rename that one, and migrate again",
+    ],
+  ])("says why a migration cannot add %s", async (_, sql, before, reason) => {
+    using forked = await forkWithMigration(sql);
     await using database = await cluster().newDatabase();
     const url = parsePostgresUrl(database.url);
     await (await openPostgres(url))[Symbol.asyncDispose]();
-    await database.run("INSERT INTO plants VALUES (1, 'Fern')");
+    await database.run(before);
 
     await expect(forked.migratePostgres(url)).rejects.toThrow(
-      `Cannot open database "${database.name}": migration 0100_shade adds a column that is NOT NULL: the column needs a default, or a table without rows`,
+      `Cannot open database "${database.name}": migration 0100_shade ${reason}`,
     );
   });
 });
