@@ -5,6 +5,7 @@ import { join, relative } from "node:path";
 import { staticTokens } from "../../src/auth/static_tokens.ts";
 import type * as PlantStore from "../../src/mod.ts";
 import { bearer, post, postPlant, TOKEN } from "../support/client.ts";
+import { GUIDES_TEST, MIGRATIONS_TEST, type Step, STEPS } from "../support/field_steps.ts";
 import { blocks, section, table } from "../support/guides.ts";
 import { RUNTIMES_MODULES } from "../support/module_runtimes.ts";
 import { failingTests, mutate, repositoryCopy } from "../support/mutant.ts";
@@ -20,123 +21,11 @@ import {
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
-/** One step of the guide "Add a field": here `light`, an optional text. */
-interface Step {
-  /** From the repository's root. */
-  readonly file: string;
-  /** Texts that occur once in the file, each with what the step adds behind it. */
-  readonly insert: Readonly<Record<string, string>>;
-  /** The test that names the step if it is left out. @default a type error in the file */
-  readonly test?: { readonly file: string; readonly name: string };
-}
-
-const MIGRATIONS_TEST = "test/database/migrations.test.ts";
-const GUIDES_TEST = "test/program/guides.test.ts";
-const OPERATOR_TEST = "test/program/operator.test.ts";
 /** The store of the module, which has statements of its own. */
 const FILE_STORE = {
   file: "test/module/package.test.ts",
   name: "Bun keeps plants in a file of SQLite",
 };
-
-/** The edits of the guide, in its order. Behind those of the schemas, it generates the migrations. */
-const STEPS: readonly Step[] = [
-  {
-    file: "src/plant/plant.ts",
-    insert: {
-      "readonly tag?: string;\n":
-        "  /** How much light the plant needs. */\n  readonly light?: string;\n",
-    },
-  },
-  {
-    file: "src/plant/plant.ts",
-    insert: {
-      'tag: { kind: "text", presence: "optional" },\n':
-        '  light: { kind: "text", presence: "optional" },\n',
-    },
-  },
-  {
-    file: "src/database/sqlite/schema.ts",
-    insert: { "tag: text(),\n": "    light: text(),\n" },
-  },
-  {
-    file: "src/database/postgres/schema.ts",
-    insert: { "tag: text(),\n": "    light: text(),\n" },
-  },
-  {
-    file: "src/database/sqlite/migrations.ts",
-    insert: {
-      'token_scopes.sql" with { type: "text" };\n': `import light from "../../../drizzle/sqlite/0003_light.sql" with { type: "text" };\n`,
-      '"0002_token_scopes": tokenScopes,\n': '  "0003_light": light,\n',
-    },
-    test: {
-      file: MIGRATIONS_TEST,
-      name: "the migrations of sqlite > every one in the folder is embedded",
-    },
-  },
-  {
-    file: "src/database/postgres/migrations.ts",
-    insert: {
-      'plants_and_tokens.sql" with { type: "text" };\n': `import light from "../../../drizzle/postgres/0001_light.sql" with { type: "text" };\n`,
-      '"0000_plants_and_tokens": plantsAndTokens,\n': '  "0001_light": light,\n',
-    },
-    test: {
-      file: MIGRATIONS_TEST,
-      name: "the migrations of postgres > every one in the folder is embedded",
-    },
-  },
-  {
-    file: "src/http/plants.ts",
-    insert: {
-      '"indoor")),\n':
-        '  light: t.Optional(storableText("How much light the plant needs", "bright")),\n',
-    },
-  },
-  {
-    file: "src/http/openapi.ts",
-    insert: { '{ name: "Monstera deliciosa", tag: "indoor"': ', light: "bright"' },
-  },
-  {
-    file: "src/http/client.ts",
-    insert: { '= ["name", "tag"': ', "light"' },
-    test: {
-      file: "test/clients/retries.test.ts",
-      name: "200 of a cache, with another light > and sends the plant again",
-    },
-  },
-  {
-    file: "src/http/README.md",
-    insert: { 'FIELDS = ("name", "tag"': ', "light"' },
-    test: {
-      file: OPERATOR_TEST,
-      name: "the guide's client in python > takes no stranger's answer for the server's, and sends again",
-    },
-  },
-  {
-    file: "src/http/README.md",
-    insert: { 'fields = []string{"name", "tag"': ', "light"' },
-    test: {
-      file: OPERATOR_TEST,
-      name: "the guide's client in go > takes no stranger's answer for the server's, and sends again",
-    },
-  },
-  {
-    file: "src/http/README.md",
-    insert: {
-      "likewise; leave it out for no tag: `null` is refused           |\n":
-        "| `light` | no | likewise |\n",
-    },
-    test: { file: GUIDES_TEST, name: "src/http/README.md lists the plant's fields" },
-  },
-  {
-    file: "README.md",
-    insert: {
-      "| `tag`  | no       | the same                                      |\n":
-        "| `light` | no | likewise |\n",
-    },
-    test: { file: GUIDES_TEST, name: "README.md lists the plant's fields" },
-  },
-];
 
 /** What a field goes through, beside the tests that name a step. */
 const TESTS = [
@@ -227,6 +116,41 @@ describe("Add a field", () => {
   });
 });
 
+describe("Add a kind of field", () => {
+  const copy = repositoryCopy();
+  afterAll(() => copy[Symbol.dispose]());
+
+  const edits = blocks("Add a kind of field", "diff").map(editOf);
+
+  beforeAll(async () => {
+    symlinkSync(RUNTIMES_MODULES, copy.at("test/runtimes/node_modules"));
+    for (const edit of edits) take(copy.path, edit);
+    await finishField(copy.path, "height");
+  });
+
+  test("the code passes its type check and its tests after all steps", async () => {
+    expect(await typeErrors(copy.path)).toEqual([]);
+    const failures = await failuresIn(copy.path, [...TESTS, MIGRATIONS_TEST, GUIDES_TEST]);
+    expect(failures).toEqual([]);
+    expect(await failingTests(copy.path, FILE_STORE.file, FILE_STORE.name)).toEqual([]);
+  });
+
+  test.each(edits)("without its step in $file, a type error names it", async (edit) => {
+    undo(copy.path, edit);
+    const red = await typeErrors(copy.path);
+    take(copy.path, edit);
+    expect(red).toContainEqual(expect.stringMatching(/'(?:height|double)'/));
+  });
+});
+
+/** The steps of a new field that are no edits of the guide: its migrations, and the rows of the guides. */
+async function finishField(root: string, name: string): Promise<void> {
+  await Bun.$`bun run db:generate --name ${name}`.cwd(root).quiet();
+  for (const { file, insert } of STEPS.filter(({ file }) => /migrations|README|client/.test(file)))
+    for (const [before, added] of Object.entries(insert))
+      mutate(root, { file, from: before, to: before + added.replaceAll("light", name) });
+}
+
 /** What names a step of the guide "Add an operation" that is left out. */
 interface Named {
   /** In a type error. */
@@ -295,23 +219,17 @@ describe("Add an operation", () => {
 
   beforeAll(async () => {
     symlinkSync(RUNTIMES_MODULES, copy.at("test/runtimes/node_modules"));
-    for (const file of Object.keys(OPERATION_STEPS)) await take(file);
+    for (const file of Object.keys(OPERATION_STEPS)) await takeStep(file);
   });
 
-  async function take(file: string): Promise<void> {
+  async function takeStep(file: string): Promise<void> {
     if (file === NEW_FILE) await Bun.write(copy.at(file), newFile);
-    for (const { before, after } of hunksOf(file))
-      mutate(copy.path, { file, from: before, to: after });
+    for (const edit of edits) if (edit.file === file) take(copy.path, edit);
   }
 
-  function undo(file: string): void {
+  function undoStep(file: string): void {
     if (file === NEW_FILE) rmSync(copy.at(file));
-    for (const { before, after } of hunksOf(file))
-      mutate(copy.path, { file, from: after, to: before });
-  }
-
-  function hunksOf(file: string): readonly Hunk[] {
-    return edits.find((edit) => edit.file === file)?.hunks ?? [];
+    for (const edit of edits) if (edit.file === file) undo(copy.path, edit);
   }
 
   test("the guide has these steps, in their order", () => {
@@ -369,12 +287,12 @@ describe("Add an operation", () => {
   test.each(Object.entries(OPERATION_STEPS))(
     "without its step in %s, something red names it",
     async (file, { error, test: named }) => {
-      undo(file);
+      undoStep(file);
       const red =
         named === undefined
           ? await typeErrors(copy.path)
           : await failingTests(copy.path, named.file, RegExp.escape(named.name));
-      await take(file);
+      await takeStep(file);
       expect(red).toContainEqual(expect.stringContaining(error ?? named?.name ?? ""));
     },
   );
@@ -386,8 +304,23 @@ interface Hunk {
   readonly after: string;
 }
 
+/** The changes of a file. */
+interface Edit {
+  /** From the repository's root. */
+  readonly file: string;
+  readonly hunks: readonly Hunk[];
+}
+
+function take(root: string, { file, hunks }: Edit): void {
+  for (const { before, after } of hunks) mutate(root, { file, from: before, to: after });
+}
+
+function undo(root: string, { file, hunks }: Edit): void {
+  for (const { before, after } of hunks) mutate(root, { file, from: after, to: before });
+}
+
 /** The edit of a block in the format of `diff`: a line with the file, and hunks between `@@`. */
-function editOf(block: string): { readonly file: string; readonly hunks: readonly Hunk[] } {
+function editOf(block: string): Edit {
   const [, path = "", text = ""] = /^--- (\S+)\n(.*)$/s.exec(block) ?? [];
   const hunks = text.split(/^@@\n/m).map((hunk) => {
     const lines = hunk.match(/^.*\n/gm) ?? [];
