@@ -43,7 +43,7 @@ export {
 } from "./auth/jwt.ts";
 export type { ProviderKeysOptions } from "./auth/provider_keys.ts";
 export { type TokenCache, tokenCache, type TokenCacheOptions } from "./auth/token_cache.ts";
-export { type MintOptions, mintToken } from "./auth/token_format.ts";
+export { mintToken } from "./auth/token_format.ts";
 export type {
   NewToken,
   ServerTokens,

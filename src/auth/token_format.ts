@@ -7,12 +7,6 @@ const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 const RANDOM_CHARACTERS = 32;
 const CHECK_CHARACTERS = 6;
 
-/** Options of {@linkcode mintToken}. */
-export interface MintOptions {
-  /** Fills bytes with cryptographically strong randomness. @default `crypto.getRandomValues` */
-  readonly random?: ((bytes: Uint8Array<ArrayBuffer>) => unknown) | undefined;
-}
-
 /**
  * Makes a bearer token: a prefix that people and secret scanners recognise, 190 random bits, and a
  * checksum that tells a mistyped token from an unknown one. Its characters need no quotes in a
@@ -31,13 +25,10 @@ export interface MintOptions {
  * assert.equal(digest.length, 32);
  * ```
  */
-export function mintToken({
-  random = (bytes) => crypto.getRandomValues(bytes),
-}: MintOptions = {}): { readonly token: string; readonly digest: Uint8Array } {
+export function mintToken(): { readonly token: string; readonly digest: Uint8Array } {
   let characters = "";
   while (characters.length < RANDOM_CHARACTERS) {
-    const bytes = new Uint8Array(RANDOM_CHARACTERS);
-    random(bytes);
+    const bytes = crypto.getRandomValues(new Uint8Array(RANDOM_CHARACTERS));
 
     // 248 is the largest multiple of 62 below 256: with larger bytes some characters would be more
     // likely.

@@ -1,4 +1,4 @@
-import { expect, test } from "bun:test";
+import { expect, spyOn, test } from "bun:test";
 import { hash } from "node:crypto";
 
 import { digestKey, mintToken, unknownToken } from "../../src/auth/token_format.ts";
@@ -27,9 +27,11 @@ test("unknownToken() tells a mistyped token of ours from an unknown one, and bot
   expect(unknownToken("x".repeat(8_193))).toEqual(foreign("too long"));
 });
 
-test("mintToken() takes its characters from the randomness given, and from nowhere else", () => {
-  const token = () =>
-    mintToken({ random: bytesThatAre([1, 2, 3, 61, 62, 247]) }).token.slice(0, -6);
+test("mintToken() takes its characters from the randomness of the platform, and from nowhere else", () => {
+  const token = () => {
+    using _ = randomness(bytesThatAre([1, 2, 3, 61, 62, 247]));
+    return mintToken().token.slice(0, -6);
+  };
   expect(token()).toBe("plant_123z0z123z0z123z0z123z0z123z0z12");
   expect(token()).toBe(token());
 });
@@ -37,7 +39,8 @@ test("mintToken() takes its characters from the randomness given, and from nowhe
 test("mintToken() makes each character from the same number of bytes", () => {
   const counts = new Map<string, number>();
   for (let byte = 0; byte < 248; byte++) {
-    const character = mintToken({ random: bytesThatAre([byte]) }).token.at(6) ?? "";
+    using _ = randomness(bytesThatAre([byte]));
+    const character = mintToken().token.at(6) ?? "";
     counts.set(character, (counts.get(character) ?? 0) + 1);
   }
   expect([...counts.keys()].toSorted().join("")).toBe(ALPHANUMERIC);
@@ -46,16 +49,25 @@ test("mintToken() makes each character from the same number of bytes", () => {
 
 test("mintToken() drops the bytes that would make some characters likelier, and asks for more", () => {
   let asked = 0;
-  const random = (bytes: Uint8Array) => {
+  using _ = randomness((bytes) => {
     bytes.fill(1);
     // All but eight bytes are of no use.
     bytes.set([248, 249, 250, 251, 252, 253, 254, 255, ...Array.from({ length: 16 }, () => 255)]);
     asked += bytes.length;
-  };
+  });
 
-  expect(mintToken({ random }).token).toStartWith(`plant_${"1".repeat(32)}`);
+  expect(mintToken().token).toStartWith(`plant_${"1".repeat(32)}`);
   expect(asked).toBe(4 * 32);
 });
+
+/** Replaces the randomness of the platform until it is disposed of. */
+function randomness(fill: (bytes: Uint8Array) => void) {
+  const filled = <Bytes extends ArrayBufferView | null>(bytes: Bytes) => {
+    fill(bytes as unknown as Uint8Array);
+    return bytes;
+  };
+  return spyOn(crypto, "getRandomValues").mockImplementation(filled);
+}
 
 test("digestKey() tells digests apart by all 32 bytes", () => {
   const digest = sha256("token");

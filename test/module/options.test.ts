@@ -9,7 +9,6 @@ import {
   type JwtOptions,
   memoryStore,
   memoryTokens,
-  mintToken,
   readiness,
   tokenCache,
 } from "../../src/mod.ts";
@@ -75,7 +74,6 @@ test("every option may be undefined, and has its default then", async () => {
   readiness(async () => {}, { maxAgeMs: undefined, timeoutMs: undefined });
   const clocks = { now: undefined, monotonic: undefined };
   await tokenCache(memoryTokens(), { staticTokens: undefined, maxAgeMs: undefined, ...clocks });
-  mintToken({ random: undefined });
   jwtAuthenticator({
     jwksUrl: new URL("https://id.example.org/jwks"),
     issuer: "https://id.example.org/",
