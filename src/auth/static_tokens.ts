@@ -27,13 +27,7 @@ export function staticTokens(tokens: readonly string[]): Authenticate {
   requireStaticTokens(tokens);
   if (tokens.length === 0) throw new TypeError("Cannot use static tokens: expected at least one");
 
-  const verdicts = new Map(
-    tokens
-      .map((token, index) => [hash("sha256", token, "base64"), staticVerdict(index)] as const)
-      // The first of equal tokens counts.
-      .toReversed(),
-  );
-
+  const verdicts = staticVerdicts(tokens);
   return (token) => {
     if (token.length > MAX_TOKEN_LENGTH) return unknownToken(token);
     return verdicts.get(hash("sha256", token, "base64")) ?? unknownToken(token);
@@ -41,10 +35,12 @@ export function staticTokens(tokens: readonly string[]): Authenticate {
 }
 
 /**
- * The verdict on a static token. No stored token's name has a colon.
- *
- * @param index Its place in the list, from 0.
+ * The verdicts on static tokens, by the keys of their digests. The first of equal tokens counts. No
+ * stored token's name has a colon.
  */
-export function staticVerdict(index: number): Accepted {
-  return accepted(`static:${index + 1}`);
+export function staticVerdicts(tokens: readonly string[]): Map<string, Accepted> {
+  const verdicts = tokens.map(
+    (token, index) => [hash("sha256", token, "base64"), accepted(`static:${index + 1}`)] as const,
+  );
+  return new Map(verdicts.toReversed());
 }

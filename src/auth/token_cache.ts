@@ -1,8 +1,8 @@
 import { hash } from "node:crypto";
 
 import { PlantStoreError, requireNoMore, requireNumber } from "../errors.ts";
-import { accepted, refused, type Verdict } from "./authenticate.ts";
-import { staticVerdict } from "./static_tokens.ts";
+import { type Accepted, accepted, refused, type Verdict } from "./authenticate.ts";
+import { staticVerdicts } from "./static_tokens.ts";
 import { digestKey, MAX_TOKEN_LENGTH, requireStaticTokens, unknownToken } from "./token_format.ts";
 import type { NewToken, ServerTokens, TokenRecord } from "./token_store.ts";
 
@@ -63,10 +63,10 @@ export async function tokenCache(store: ServerTokens, options: TokenCacheOptions
 
   /** A static token may be stored as well: if it was ever revoked, it stays refused. */
   const digests = staticTokens.map((token) => hash("sha256", token, "buffer"));
-  const statics = digests
-    .map((digest, index) => [digestKey(digest), staticToken(index)] as const)
-    // The first of equal tokens counts.
-    .toReversed();
+  const statics = Array.from(
+    staticVerdicts(staticTokens),
+    ([key, verdict]) => [key, staticToken(verdict)] as const,
+  );
 
   /** The revision of the tokens when they were read, and when that was. */
   let revision: string | undefined;
@@ -249,11 +249,9 @@ interface CachedToken {
 const NEVER_RECORDED = Infinity;
 
 /** Static tokens never go stale: they cannot be revoked while the server runs. */
-function staticToken(index: number): CachedToken {
-  const verdict = staticVerdict(index);
-  const name = verdict.subject;
+function staticToken(verdict: Accepted): CachedToken {
   const forever = { expiresAt: Infinity, maxAgeMs: Infinity, usedAt: NEVER_RECORDED };
-  return { name, verdict, isRevoked: false, ...forever };
+  return { name: verdict.subject, verdict, isRevoked: false, ...forever };
 }
 
 function cachedToken(record: TokenRecord, maxAgeMs: number): CachedToken {
