@@ -18,6 +18,7 @@ import {
   refused,
   type Verdict,
 } from "./authenticate.ts";
+import { setNewest } from "./bounded_map.ts";
 import {
   type FoundKeys,
   providerKeys,
@@ -168,7 +169,7 @@ export function jwtAuthenticator(options: JwtOptions): JwtAuthenticator {
 
       const verdict = verdictOn(payload, options);
       const expiresAt = ((payload.exp ?? 0) + CLOCK_SKEW_SECONDS) * 1_000;
-      remember(remembered, digest, { verdict, expiresAt, generation });
+      setNewest(remembered, digest, { verdict, expiresAt, generation }, MAX_REMEMBERED);
       return verdict;
     } catch (error) {
       // Anything else is not a verdict: after a 401 a client would throw its token away.
@@ -486,16 +487,4 @@ interface RememberedToken {
   readonly expiresAt: number;
   /** The generation of keys that it was verified with. */
   readonly generation: number;
-}
-
-function remember(
-  remembered: Map<string, RememberedToken>,
-  digest: string,
-  token: RememberedToken,
-): void {
-  remembered.delete(digest);
-  remembered.set(digest, token);
-
-  const [oldest = digest] = remembered.keys();
-  if (remembered.size > MAX_REMEMBERED) remembered.delete(oldest);
 }

@@ -2,6 +2,7 @@ import { createLocalJWKSet, errors, type JSONWebKeySet, type JWTHeaderParameters
 
 import { MAX_TIMER_MS } from "../async/timers.ts";
 import { PlantStoreError, requireNumber } from "../errors.ts";
+import { setNewest } from "./bounded_map.ts";
 import { publicUrl } from "./public_url.ts";
 
 /** Options of {@linkcode providerKeys}. */
@@ -156,7 +157,7 @@ export function providerKeys(options: ProviderKeysOptions) {
 
     const foundNow = await select(header);
     if (foundNow !== undefined) return foundNow;
-    rememberMissing(key);
+    setNewest(missing, key, missing.get(key) ?? monotonic(), MAX_MISSING);
     return refusalOf(header);
   }
 
@@ -192,15 +193,6 @@ export function providerKeys(options: ProviderKeysOptions) {
 
     early = { left: left - 1, since: regained > 0 ? now : early.since };
     return startFetch();
-  }
-
-  function rememberMissing(key: string): void {
-    const since = missing.get(key) ?? monotonic();
-    missing.delete(key);
-    missing.set(key, since);
-
-    const [oldest = key] = missing.keys();
-    if (missing.size > MAX_MISSING) missing.delete(oldest);
   }
 
   function isMissingForGood(key: string): boolean {
