@@ -87,7 +87,9 @@ export function respond(
 
       // Do not read on after a malformed request: Bun would write its own 400 into this response.
       const closes = response.headers.get("connection") === "close";
-      return closes && error.code !== "malformed_request" && mayStillArrive(request)
+      const isReadOn = closes && error.code !== "malformed_request" && !isHead;
+      // After CONNECT there is no body, only bytes of a tunnel.
+      return isReadOn && request.method !== "CONNECT"
         ? lingeringClose(errorBody(error), response, request)
         : response;
     };
@@ -170,12 +172,6 @@ function completeHead({ status, headers }: Response): void {
 function endsConnection(code: ErrorCode, request: Request): boolean {
   if (code !== "unknown_path" && code !== "method_not_allowed") return false;
   return request.method === "CONNECT" || !announcesBody(request);
-}
-
-/** Whether a body that can be read may still be on its way. */
-function mayStillArrive(request: Request): boolean {
-  const { method } = request;
-  return method !== "CONNECT" && method !== "HEAD" && announcesBody(request);
 }
 
 /**
