@@ -58,7 +58,7 @@ export class Output implements LogOutput {
   /** Writes a line of the log; see {@linkcode LogOutput}. */
   log(line: string, lostLine: (lost: number) => string): void {
     const lost = this.#lost;
-    // One gap and not many: once lines were lost, others wait until half of the room is free.
+    // After a loss, drop lines until half of the room is free: one gap, not many.
     if (this.#waitingBytes > MAX_WAITING_BYTES / (lost > 0 ? 2 : 1)) {
       this.#lose();
       return;
