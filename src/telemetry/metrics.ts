@@ -64,7 +64,8 @@ export function createMetrics() {
       requestsOf(path, METHODS.has(method) ? method : "other", status, error).value++;
       durationsOf(path, `${Math.floor(status / 100)}xx`).observe(durationMs / 1_000);
 
-      if (caller !== undefined && status === 200 && path === "/plants") {
+      const isStored = path === "/plants" && method === "POST" && status === 200;
+      if (caller !== undefined && isStored) {
         const token = tokenLabel(caller, byToken);
         byToken.set(token, (byToken.get(token) ?? 0) + 1);
       }

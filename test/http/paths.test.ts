@@ -1,5 +1,6 @@
 import { expect, test } from "bun:test";
 
+import { SCOPES } from "../../src/auth/authenticate.ts";
 import { pathFinder, PATHS } from "../../src/http/paths.ts";
 import { swaggerUi } from "../../src/server/swagger_ui.ts";
 import { testApp, TOKEN } from "../support/app.ts";
@@ -35,6 +36,11 @@ test.each(OPERATIONS)(
     else expect(status).toBe(401);
   },
 );
+
+test("each scope of tokens is for some operation", () => {
+  const needed = new Set(OPERATIONS.map(({ access }) => access));
+  expect(SCOPES.filter((scope) => !needed.has(scope))).toEqual([]);
+});
 
 test("each path of the table has a route, and its methods are those of Allow", async () => {
   const app = testApp({ docsFiles: swaggerUi });

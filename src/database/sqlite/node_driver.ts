@@ -86,7 +86,7 @@ const COLUMNS = ["id", ...PLANT_FIELDS] as const;
 export function plantStatements(connection: NodeConnection): PlantStatements {
   const placeholders = COLUMNS.map(() => "?");
   const insert = connection.prepare(
-    `INSERT INTO plants (${COLUMNS}) VALUES (${placeholders}) ON CONFLICT DO NOTHING`,
+    `INSERT INTO plants (${COLUMNS}) VALUES (${placeholders}) ON CONFLICT (id) DO NOTHING`,
   );
   const select = connection.prepare("SELECT * FROM plants WHERE id = ?");
 

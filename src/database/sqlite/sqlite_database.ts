@@ -51,7 +51,7 @@ const { placeholder } = sql;
 /** Prepares Drizzle's statements for plants. */
 export function plantStatements(client: Client): PlantStatements {
   const db = drizzle({ client });
-  const insert = db.insert(plants).values(ROW).onConflictDoNothing();
+  const insert = db.insert(plants).values(ROW).onConflictDoNothing({ target: plants.id });
   // Drizzle writes the statement, and bun:sqlite runs it: filling Drizzle's placeholders costs more
   // than the insert.
   const insertOne = client.prepare<void, (bigint | FieldValue | null)[]>(insert.toSQL().sql);

@@ -14,6 +14,7 @@ import { dirname, join } from "node:path";
 import type { SqliteStore } from "../../../src/database/sqlite/sqlite_store.ts";
 import { fill, skipsTmpfs, smallDisk } from "../../faults/settle.ts";
 import { skipped } from "../../support/missing.ts";
+import { runApart } from "../../support/other_process.ts";
 import { fern, moss } from "../../support/plants.ts";
 import { emptyDirectory, ROOT, runToEnd, TEST_TIMEOUT_MS } from "../../support/program.ts";
 import { makeDisk, skipsShim } from "../../support/shim.ts";
@@ -68,6 +69,21 @@ describe.each(Object.entries(DRIVERS))("the store on %s", (driver, open) => {
     store.close();
     return { ...directory, path };
   }
+
+  test("a conflict in a unique index of the operator's own is an error, and no plant under the id", async () => {
+    using directory = emptyDirectory();
+    const path = directory.at("plants.db");
+    (await open(path)).close();
+    runApart("connect(path).exec('CREATE UNIQUE INDEX own ON plants (name)')", path);
+
+    const store = await open(path);
+    expect(await add(store, FERN)).toEqual(["added"]);
+    const twin = { ...FERN, id: 3n };
+    expect(await add(store, MOSS, twin)).toContain("UNIQUE constraint failed: plants.name");
+    // Nothing of that batch is stored, and the store goes on.
+    expect(await add(store, FERN, MOSS)).toEqual(["present", "added"]);
+    store.close();
+  });
 
   test.each([
     ["a corrupt page", "?", 1],
