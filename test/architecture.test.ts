@@ -121,8 +121,6 @@ const DOORS: Readonly<Record<string, readonly string[]>> = {
   "database/citus → database/postgres": [
     "connection",
     "errors",
-    "failover",
-    "held_ids",
     "pages",
     "pool",
     "postgres_adapter",
@@ -130,7 +128,6 @@ const DOORS: Readonly<Record<string, readonly string[]>> = {
     "postgres_plants",
     "schema",
     "session",
-    "url",
   ],
 };
 

@@ -159,7 +159,7 @@ interface ClusterOptions extends Log {
 
 /** Opens the coordinator and the map of shards. A node is opened when a plant is sent to it. */
 async function openCluster(reached: Reached, { access, isServing, ...log }: ClusterOptions) {
-  const { url, readUrl } = reached;
+  const { url, servers } = reached;
   await using stack = new AsyncDisposableStack();
   const coordinator = stack.use(await openPostgres(reached, { access, isServing, maxInFlight: 1 }));
   const map = stack.adopt(
@@ -170,8 +170,7 @@ async function openCluster(reached: Reached, { access, isServing, ...log }: Clus
   const opened = new Map<NodeId, CitusNode>();
   stack.defer(() => opened.forEach((node) => node.close()));
   const nodeOptions = {
-    url,
-    readUrl,
+    servers,
     map: map.current,
     onUnreachable: map.refresh,
     onVerdict(node: NodeId, failure: unknown) {

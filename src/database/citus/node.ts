@@ -2,12 +2,14 @@ import type { NewPlant } from "../../plant/plant.ts";
 import type { DatabaseMetric } from "../adapter.ts";
 import type { StoreOutcome } from "../database.ts";
 import { PostgresFailure, unavailable } from "../postgres/errors.ts";
-import { failover } from "../postgres/failover.ts";
-import { HeldIds } from "../postgres/held_ids.ts";
 import { Pool, poolMetrics, type Work } from "../postgres/pool.ts";
-import { MAX_IN_FLIGHT, PROBE_TIMEOUT_MS, whySilent } from "../postgres/postgres_database.ts";
-import { addPlants } from "../postgres/postgres_plants.ts";
-import type { PostgresHost, PostgresUrl } from "../postgres/url.ts";
+import {
+  MAX_IN_FLIGHT,
+  PROBE_TIMEOUT_MS,
+  type Reached,
+  whySilent,
+} from "../postgres/postgres_database.ts";
+import { batchAdder } from "../postgres/postgres_plants.ts";
 import {
   MAX_PLANTS,
   probeNode,
@@ -19,9 +21,8 @@ import { type NodeId, nodesOf, type ShardMap, shardOf } from "./shard_map.ts";
 
 /** How a {@linkcode CitusNode} is reached. */
 export interface CitusNodeOptions {
-  /** The URL of the coordinator. Each node is another host with the same role and database. */
-  readonly url: PostgresUrl;
-  readonly readUrl: (() => Promise<PostgresUrl>) | undefined;
+  /** Those of the coordinator. Each node is another host with the same role and database. */
+  readonly servers: Reached["servers"];
   /** The newest map. */
   readonly map: () => ShardMap;
   /** Called if the node cannot be reached: the map may be old. */
@@ -56,27 +57,26 @@ export class CitusNode {
   readonly #reading: Pool;
   readonly #map: () => ShardMap;
   readonly #onVerdict: CitusNodeOptions["onVerdict"];
-  readonly #held = new HeldIds();
+  readonly #addBatch = batchAdder();
   #probing: Promise<void> | undefined;
   /** Why the last probe failed; `undefined` if it did not. */
   #failure: unknown;
 
-  constructor(id: NodeId, { url, readUrl, map, ...events }: CitusNodeOptions) {
+  constructor(id: NodeId, { servers: coordinator, map, ...events }: CitusNodeOptions) {
     this.id = id;
     this.#map = map;
     this.#onVerdict = events.onVerdict;
 
     // The map may name another server later.
-    const hosts = (): readonly PostgresHost[] =>
-      id === 0 ? url.hosts : (this.#map().hosts.get(id) ?? []);
-    const servers = failover(url, { readUrl, hosts });
+    const hosts = () => this.#map().hosts.get(id) ?? [];
+    const servers = id === 0 ? coordinator : coordinator.at(hosts);
     const tables = {
       searchPath: () => this.#map().schema,
       verify: (connection: Parameters<typeof verifyNode>[0]) => verifyNode(connection, id),
     };
     const connect = async () => {
       try {
-        if (hosts().length === 0) throw new PostgresFailure("NO_SERVER", NOT_A_NODE);
+        if (id !== 0 && hosts().length === 0) throw new PostgresFailure("NO_SERVER", NOT_A_NODE);
         return await servers.connect({ tables, prepares: false });
       } catch (error) {
         events.onUnreachable();
@@ -117,7 +117,7 @@ export class CitusNode {
     for (let start = 0; start < batch.length; start += MAX_PLANTS) {
       const part = batch.slice(start, start + MAX_PLANTS);
       const work: Work<readonly StoreOutcome[]> = (connection) =>
-        addPlants(connection, part, this.#held, deadline, statements);
+        this.#addBatch(connection, part, deadline, statements);
       outcomes.push(...(await this.pool.run(repeatingMoves(work), deadline - performance.now())));
     }
     return { outcomes, hasMoved };

@@ -1,6 +1,6 @@
+import type { Connection } from "../postgres/connection.ts";
 import { PostgresFailure } from "../postgres/errors.ts";
 import type { Work } from "../postgres/pool.ts";
-import type { PostgresHost } from "../postgres/url.ts";
 import { hashint8 } from "./hash.ts";
 
 /**
@@ -8,6 +8,9 @@ import { hashint8 } from "./hash.ts";
  * of a node's server is another host of the same node.
  */
 export type NodeId = number;
+
+/** A server. */
+type Host = Connection["host"];
 
 /** A part of the table `plants`: the rows whose hash is within a range. */
 export interface Shard {
@@ -24,7 +27,7 @@ export interface ShardMap {
   /** By their least hashes, without a gap. */
   readonly shards: readonly Shard[];
   /** The servers of each node: the one that Citus uses first. */
-  readonly hosts: ReadonlyMap<NodeId, readonly PostgresHost[]>;
+  readonly hosts: ReadonlyMap<NodeId, readonly Host[]>;
   /** The nodes that the coordinator tells where each shard is. */
   readonly synced: ReadonlySet<NodeId>;
   /** The schema of `plants`, quoted. */
@@ -36,7 +39,7 @@ interface ShardRow extends Shard {
   readonly max: number;
 }
 
-interface ServerRow extends PostgresHost {
+interface ServerRow extends Host {
   readonly node: NodeId;
   readonly isSynced: boolean;
 }
@@ -65,14 +68,14 @@ const NODES = `SELECT groupid AS node, nodename AS host, nodeport AS port, hasme
  * @throws {PostgresFailure} `UNSAFE` if the shards are not one copy of each hash.
  */
 export function shardMapReader(): Work<ShardMap> {
-  const known = new Map<string, PostgresHost>();
+  const known = new Map<string, Host>();
 
   return async ({ query }) => {
     const shards = await query<ShardRow>(SHARDS);
     const servers = await query<ServerRow>(NODES);
     requireOneCopyOfAll(shards);
 
-    const hosts = new Map<NodeId, PostgresHost[]>();
+    const hosts = new Map<NodeId, Host[]>();
     for (const { node, host, port } of servers) {
       const server = known.getOrInsert(`${host}:${port}`, { host, port });
       hosts.getOrInsertComputed(node, () => []).push(server);

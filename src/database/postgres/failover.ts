@@ -18,15 +18,42 @@ export interface FailoverOptions {
   readonly hosts?: () => readonly PostgresHost[];
 }
 
+/** Servers that take over from each other. All pools of a database share them. */
+export interface Servers {
+  /**
+   * Connects to the first available server. The one that was used last is tried first, silent
+   * ones last. A server that would break what a 200 promises is skipped, as if it were down.
+   *
+   * @throws {PostgresFailure} `NO_SERVER`; or, if it applies to every server, `UNSAFE` or 25006
+   *   (read-only). The message names each server and its reason.
+   */
+  connect(options?: ConnectionOptions): Promise<Connection>;
+
+  /**
+   * The server in use, which accepted a connection last; `undefined` before the first one. If that
+   * is no longer one of the servers, the first of those.
+   */
+  current(): PostgresHost | undefined;
+
+  /** Reports that a server did not reply to a statement: the others are tried before it. */
+  suspect(host: PostgresHost): void;
+
+  /**
+   * Other servers with the same user, database and settings of TLS.
+   *
+   * @param hosts Those that there are now.
+   */
+  at(hosts: () => readonly PostgresHost[]): Servers;
+}
+
 /**
  * Connects to the servers of a URL, and remembers which of them responded, and which accepted a
- * connection last. All pools of a database share it: if one finds that another server has taken
- * over, the others follow.
+ * connection last: if one pool finds that another server has taken over, the others follow.
  */
 export function failover(
   url: PostgresUrl,
   { readUrl, hosts = () => url.hosts }: FailoverOptions = {},
-) {
+): Servers {
   let latest = url;
   /** Those that did not respond when they were last tried. */
   const silent = new Set<PostgresHost>();
@@ -76,14 +103,7 @@ export function failover(
   }
 
   return {
-    /**
-     * Connects to the first available server. The one that was used last is tried first, silent
-     * ones last. A server that would break what a 200 promises is skipped, as if it were down.
-     *
-     * @throws {PostgresFailure} `NO_SERVER`; or, if it applies to every server, `UNSAFE` or 25006
-     *   (read-only). The message names each server and its reason.
-     */
-    async connect(options?: ConnectionOptions): Promise<Connection> {
+    async connect(options) {
       const connection = await connectToFirst({
         hosts: () => hosts().toSorted((one, other) => rank(one) - rank(other)),
         isSilent: (host) => silent.has(host),
@@ -94,14 +114,9 @@ export function failover(
       return connection;
     },
 
-    /**
-     * The server in use, which accepted a connection last; `undefined` before the first one. If that
-     * is no longer one of the servers, the first of those.
-     */
     current: () => (current === undefined || hosts().includes(current) ? current : hosts()[0]),
-
-    /** Reports that a server did not reply to a statement: the others are tried before it. */
-    suspect: (host: PostgresHost) => void silent.add(host),
+    suspect: (host) => void silent.add(host),
+    at: (others) => failover(url, { readUrl, hosts: others }),
   };
 }
 

@@ -3,13 +3,12 @@ import type { Access, CreationOptions, DatabaseMetric, OnWarning } from "../adap
 import { type Database, DatabaseError, keysetPages, type PlantStore } from "../database.ts";
 import type { Connection } from "./connection.ts";
 import { PostgresFailure, withDatabaseError } from "./errors.ts";
-import { failover } from "./failover.ts";
-import { HeldIds } from "./held_ids.ts";
+import { failover, type Servers } from "./failover.ts";
 import { migrate, MIGRATIONS, pendingMigrations } from "./migrations.ts";
 import { missingStandby } from "./missing_standby.ts";
 import { durablePage } from "./pages.ts";
 import { Pool, poolMetrics, type PoolOptions } from "./pool.ts";
-import { addPlants, probe } from "./postgres_plants.ts";
+import { batchAdder, probe } from "./postgres_plants.ts";
 import { tablesVerifier } from "./tables_verifier.ts";
 import { postgresTokens } from "./tokens.ts";
 import type { PostgresUrl } from "./url.ts";
@@ -17,9 +16,7 @@ import type { PostgresUrl } from "./url.ts";
 /** A database that was reached. Disposing of it closes the first connection. */
 export interface Reached extends Disposable {
   readonly url: PostgresUrl;
-  /** Reads the URL again, as {@linkcode failover} does. */
-  readonly readUrl: (() => Promise<PostgresUrl>) | undefined;
-  readonly servers: ReturnType<typeof failover>;
+  readonly servers: Servers;
   /** The first connection: it says what the server is, and migrates the schema. */
   readonly connection: Connection;
 }
@@ -36,7 +33,7 @@ export async function reach(
 ): Promise<Reached> {
   const servers = failover(url, { readUrl });
   const connection = await withDatabaseError("open", url.database, () => servers.connect());
-  return { url, readUrl, servers, connection, [Symbol.dispose]: connection.close };
+  return { url, servers, connection, [Symbol.dispose]: connection.close };
 }
 
 /** A database on PostgreSQL. */
@@ -166,12 +163,12 @@ export async function openPostgres(
  * blocks every plant.
  */
 export function plantStore(pool: Pool): PlantStore {
-  const held = new HeldIds();
+  const addBatch = batchAdder();
 
   return {
     add: (batch, { timeoutMs }) => {
       const deadline = performance.now() + timeoutMs;
-      return pool.run((connection) => addPlants(connection, batch, held, deadline), timeoutMs);
+      return pool.run((connection) => addBatch(connection, batch, deadline), timeoutMs);
     },
     probe: () => pool.run(probe, PROBE_TIMEOUT_MS),
   };

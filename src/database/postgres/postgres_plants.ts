@@ -5,7 +5,7 @@ import { kindOf, type NewPlant, type Plant, plantOf, samePlant } from "../../pla
 import type { AddOutcome, StoreOutcome } from "../database.ts";
 import type { Connection } from "./connection.ts";
 import { codeOf } from "./errors.ts";
-import type { HeldIds } from "./held_ids.ts";
+import { HeldIds } from "./held_ids.ts";
 import { insertBesideLocks } from "./lock_search.ts";
 import { bigintArray, COLUMN_KINDS, plants } from "./schema.ts";
 import { DURABILITY, type Durability, requireDurable } from "./session.ts";
@@ -120,12 +120,23 @@ const STATEMENTS: PlantStatements = {
  *
  * @param deadline When the caller gives up, by `performance.now()`.
  */
-export async function addPlants(
+export type AddBatch = (
   connection: Connection,
   batch: readonly NewPlant[],
-  held: HeldIds,
   deadline: number,
-  statements: PlantStatements = STATEMENTS,
+  statements?: PlantStatements,
+) => Promise<readonly StoreOutcome[]>;
+
+/** Makes what adds the batches of one store. */
+export function batchAdder(): AddBatch {
+  const held = new HeldIds();
+  return (connection, batch, deadline, statements = STATEMENTS) =>
+    addBatch(batch, { connection, statements, held, deadline });
+}
+
+async function addBatch(
+  batch: readonly NewPlant[],
+  adding: Adding,
 ): Promise<readonly StoreOutcome[]> {
   const entries = batch.map((plant): Entry => ({
     ...plant,
@@ -143,9 +154,9 @@ export async function addPlants(
     if (before?.id === entry.id) entry.duplicateOf = before.duplicateOf ?? before;
   }
 
+  const { held } = adding;
   const now = performance.now();
   const steps = Object.groupBy(sorted, ({ id }) => held.stepFor(id, now));
-  const adding: Adding = { connection, statements, held, deadline };
   await addAll(adding, steps.insert ?? []);
   await retry(adding, steps.retry ?? []);
 

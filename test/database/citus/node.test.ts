@@ -1,13 +1,13 @@
 import { expect, test } from "bun:test";
 
 import { CitusNode } from "../../../src/database/citus/node.ts";
+import { failover } from "../../../src/database/postgres/failover.ts";
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import { fern } from "../../support/plants.ts";
 import { freePort } from "../../support/program.ts";
 
 const OPTIONS = {
-  url: parsePostgresUrl("postgres://plants@127.0.0.1/plants"),
-  readUrl: undefined,
+  servers: failover(parsePostgresUrl("postgres://plants@127.0.0.1/plants")),
   onUnreachable() {},
   onVerdict() {},
 };

@@ -6,7 +6,11 @@ import { join } from "node:path";
 import type { Connection } from "../../../src/database/postgres/connection.ts";
 import { PostgresFailure } from "../../../src/database/postgres/errors.ts";
 import { failover } from "../../../src/database/postgres/failover.ts";
-import { describeHost, parsePostgresUrl } from "../../../src/database/postgres/url.ts";
+import {
+  describeHost,
+  parsePostgresUrl,
+  type PostgresHost,
+} from "../../../src/database/postgres/url.ts";
 import { HOSTILE_PLANTS } from "../../support/database_fixture.ts";
 import { missing, skipped } from "../../support/missing.ts";
 import { skipsCluster, startCluster } from "../../support/postgres.ts";
@@ -195,6 +199,20 @@ describe.skipIf(skipsCluster())("failover()", () => {
     write("renewed.crt", "sslcert");
     write("renewed.key", "sslkey");
     expect(await connected()).toContain("the server may not trust sslcert");
+  });
+
+  test("at() uses no server that it is no longer told of", async () => {
+    const [old, other] = ["127.0.0.1", "127.0.0.2"].map((host) => ({ host, port: cluster().port }));
+    let hosts = [old as PostgresHost];
+    const servers = failover(patient(cluster().url("postgres"))).at(() => hosts);
+    const before = await servers.connect();
+    expect([before.host, servers.current()]).toEqual([old, old] as PostgresHost[]);
+
+    hosts = [other as PostgresHost];
+    expect(servers.current()).toBe(other as PostgresHost);
+    const after = await servers.connect();
+    expect([after.host, servers.current()]).toEqual([other, other] as PostgresHost[]);
+    for (const { close } of [before, after]) close();
   });
 
   test("connects through a unix socket, without TLS", async () => {
