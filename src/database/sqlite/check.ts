@@ -1,3 +1,5 @@
+// The third of three checks for corruption: `plant-store check`, which runs `integrity.ts` in a Worker, and
+// removes the marker of a file that is sound. `opening_check.ts` is at each opening.
 import { withAbort } from "../../async/timers.ts";
 import type { ReadOptions } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";

@@ -1,3 +1,5 @@
+// What an error means for the operator, in one line that names the database. `failure.ts` has what it means for a
+// plant and for the store.
 import { basename } from "node:path";
 
 import { isSystemError } from "../../errors.ts";

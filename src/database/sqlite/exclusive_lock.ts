@@ -1,3 +1,4 @@
+// SQLite's lock without SQLite, by the C library: for what replaces a file, or reads it alone.
 import { FFIType } from "bun:ffi";
 import { closeSync, existsSync, openSync, readFileSync, statSync } from "node:fs";
 

@@ -1,3 +1,4 @@
+// Which file is at a path, and whether it is still the one that SQLite has open.
 import { statSync } from "node:fs";
 
 import { DatabaseError } from "../database.ts";

@@ -1,3 +1,4 @@
+// Whether a database and its WAL are there, before SQLite opens anything: SQLite would begin without them.
 import { existsSync, statSync } from "node:fs";
 import { basename } from "node:path";
 

@@ -1,3 +1,5 @@
+// The second of three checks for corruption: reads every plant and every index, once beside each server and
+// for `plant-store check`. `opening_check.ts` is what no opening goes without.
 import {
   type FieldKind,
   INT64_MAX,

@@ -1,3 +1,4 @@
+// The two markers beside a database, which outlive the process that wrote them.
 import { existsSync, renameSync, rmSync, writeFileSync } from "node:fs";
 
 import { DatabaseError } from "../database.ts";

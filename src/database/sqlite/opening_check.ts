@@ -1,3 +1,5 @@
+// The first of three checks for corruption: at each opening, in the same time for any number of plants.
+// `integrity.ts` reads every plant, and `check.ts` is the command.
 import { type Connection, numberFrom, valueFrom } from "./driver.ts";
 import { CorruptError } from "./failure.ts";
 

@@ -1,3 +1,4 @@
+// Where a database is: its path as it was given, the file behind links, and the names of what is beside it.
 import { existsSync, lstatSync, realpathSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 
