@@ -1,6 +1,6 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { copyFileSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs";
+import { copyFileSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 
 import { walBytes } from "../../src/database/sqlite/path.ts";
 import { bearer, post, TOKEN, untilTokenIs } from "../support/client.ts";
@@ -198,8 +198,7 @@ test.concurrent.skipIf(skipsShim())(
     const wal = walBytes(disk.database);
     expect(wal).toBeGreaterThan(0);
 
-    const { ino } = statSync(disk.database, { bigint: true });
-    const marked = JSON.stringify({ inode: `${ino}`, finding: "a page is gone" });
+    const marked = JSON.stringify({ version: 1, finding: "a page is gone" });
     writeFileSync(`${disk.database}-corrupt`, marked, { mode: 0o600 });
     expect(verdictOf(await send(server.url, ledger, next()))).toBe("503/5032");
     await stderr.until(/Stopping: the storage failed/);

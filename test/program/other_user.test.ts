@@ -276,6 +276,20 @@ describe.skipIf(skipsOtherUser())("another user", () => {
     },
   );
 
+  test("who may not read the marker that root has copied beside a database obeys it", () => {
+    using other = otherDirectory();
+    corruptionMarker(other.database).write("page 7 is gone");
+    for (const command of ["token list", "serve --port 0"])
+      expect(runAsOther(other.path, ...command.split(" ")), command).toEqual(
+        refusal(
+          'open database "plants.db": it is corrupt \\(an earlier check or request found that\\); restore [^\\n]*',
+        ),
+      );
+
+    expect(runAsOther(other.path, "check").exitCode).toBe(0);
+    expect(runAsOther(other.path, "token", "list").exitCode).toBe(0);
+  });
+
   test("who may only read the files of a server's user is told to be that user", () => {
     using directory = emptyDirectory();
     const { path: cwd, at } = directory;

@@ -22,7 +22,7 @@ export async function checkSqlite(path: string, { stop, onProgress }: ReadOption
   const result = await withAbort(checkFile(path, corrupt, onProgress), stop);
   if (result === undefined) return undefined;
 
-  marker.clear(before);
+  withDatabaseError("remove the marker of", path, () => marker.clear(before));
   const finding = marker.finding();
   if (finding !== undefined) throw new DatabaseError(corrupt(finding));
   return result;

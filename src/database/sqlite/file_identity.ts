@@ -53,11 +53,6 @@ export function identityOf(path: string): string | undefined {
   }
 }
 
-/** The second half of {@linkcode identityOf}, for what outlives a boot or a mount. */
-export function inodeOf(path: string): string | undefined {
-  return identityOf(path)?.split(":")[1];
-}
-
 function requireIdentity(path: string): string {
   const identity = identityOf(path);
   if (identity === undefined) throw new DatabaseError("its files are not there yet; try again");

@@ -2,7 +2,7 @@
 import { existsSync, renameSync, rmSync, writeFileSync } from "node:fs";
 
 import { DatabaseError } from "../database.ts";
-import { inodeOf } from "./file_identity.ts";
+import { identityOf } from "./file_identity.ts";
 import { CORRUPT_SUFFIX, databaseFile, UNSYNCED_SUFFIX } from "./path.ts";
 import { createPrivateFile, readTrusted } from "./trust.ts";
 
@@ -13,18 +13,19 @@ import { createPrivateFile, readTrusted } from "./trust.ts";
 /** How much of a corruption marker is read, in bytes. */
 const MARKER_BYTES = 4_096;
 
+/** The format of a corruption marker. Earlier builds wrote none, and the file's identity instead. */
+const VERSION = 1;
+
 /**
- * The marker that the file which the path has now is corrupt: a corrupt file cannot be trusted with
- * that itself.
+ * The marker that the file at a path is corrupt: a corrupt file cannot be trusted with that itself.
  *
- * It names the file by its inode. Nothing inside a file distinguishes a restored backup from it: a
- * copy has the same content. The number of the device is left out, because a boot or a mount may
- * change it. If a file system gives the inode to a restored backup, that is refused until
- * `plant-store check` has found nothing.
+ * It is about whatever file it is beside. Nothing inside of a file tells a copy of the corrupt one
+ * from a restored backup, and a copy of both to another disk has another inode. So `check` removes it
+ * from a sound file, `restore` moves it away with the old one, and nothing else does.
  */
 export function corruptionMarker(path: string) {
   const file = databaseFile(path);
-  const inode = inodeOf(path);
+  const identity = identityOf(path);
   const content = () => readTrusted(file, CORRUPT_SUFFIX, MARKER_BYTES);
 
   return {
@@ -33,27 +34,22 @@ export function corruptionMarker(path: string) {
 
     /** The corruption that was found, in one line; `undefined` if none is known. Reads the disk. */
     finding(): string | undefined {
-      try {
-        // Before every call of the store: there is none, and looking for it costs least.
-        if (!existsSync(file + CORRUPT_SUFFIX)) return undefined;
-        const marked = JSON.parse(content() ?? "{}") as {
-          readonly inode?: string;
-          readonly finding?: string;
-        };
-        return marked.inode === inode ? marked.finding : undefined;
-      } catch {
-        // A crash cut it off: the next check finds the corruption again.
-        return undefined;
-      }
+      // Before every call of the store: there is none, and looking for it costs least.
+      if (!existsSync(file + CORRUPT_SUFFIX)) return undefined;
+      const marked = content();
+      return marked === undefined ? undefined : findingIn(marked);
     },
 
-    /** Marks the file if possible. Otherwise the next check finds the corruption again. */
+    /**
+     * Marks the file if possible, and if it is still at its path. Otherwise the next check finds the
+     * corruption again.
+     */
     write(finding: string): void {
-      if (inode === undefined) return;
+      if (identity === undefined || identityOf(path) !== identity) return;
 
       const line = finding.replaceAll("\n", " ").slice(0, MARKER_BYTES / 8);
       // As JSON, which an operator may read.
-      const marked = { inode, finding: line, foundAt: new Date().toISOString() };
+      const marked = { version: VERSION, finding: line, foundAt: new Date().toISOString() };
       const draft = `${file}${CORRUPT_SUFFIX}-new`;
 
       try {
@@ -72,15 +68,26 @@ export function corruptionMarker(path: string) {
 
     /** Removes the marker if it still has this content, and the path still has the same file. */
     clear(before: string | undefined): void {
-      if (before === undefined || content() !== before || inodeOf(path) !== inode) return;
+      if (before === undefined || content() !== before || identityOf(path) !== identity) return;
       rmSync(file + CORRUPT_SUFFIX, { force: true });
     },
   };
 }
 
+/** What a marker of any version says. */
+function findingIn(marked: string): string {
+  try {
+    const { finding } = JSON.parse(marked) as { readonly finding?: unknown };
+    if (typeof finding === "string") return finding;
+  } catch {
+    // A crash has cut it off, or it may not be read. It is a marker all the same.
+  }
+  return "an earlier check or request found that";
+}
+
 /**
- * Requires that a file is not marked as corrupt. Only a check of the whole file, or another file,
- * ends that.
+ * Requires that a file is not marked as corrupt. Only a check of the whole file, or a restore, ends
+ * that.
  *
  * @param advice What to do about it.
  * @throws {DatabaseError} If it is marked.

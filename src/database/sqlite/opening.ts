@@ -76,9 +76,10 @@ export function openDatabase<Opened extends Connection>(
 
   try {
     file = databaseFile(path);
-    requireFiles(file, access);
+    // Before the file is created: nothing else says that the one that was here is corrupt.
     if (access !== "read")
       requireUnmarked(path, "restore a backup, or check it: plant-store check");
+    requireFiles(file, access);
 
     const before = identityOf(path);
     createWalIndex(file, false, driver.disableCopyOnWrite);

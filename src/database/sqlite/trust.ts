@@ -163,7 +163,8 @@ function isTrusted(uid: number, file: string): boolean {
  * Reads a file beside a database if it can be trusted. Never blocks, and follows no link.
  *
  * @param maxBytes How much to read.
- * @returns Its content; `undefined` if the file is missing, cannot be read or cannot be trusted.
+ * @returns Its content; empty if this user may not read it; `undefined` if the file is missing or
+ *   cannot be trusted.
  */
 export function readTrusted(file: string, suffix: string, maxBytes: number): string | undefined {
   try {
@@ -179,8 +180,10 @@ export function readTrusted(file: string, suffix: string, maxBytes: number): str
     } finally {
       closeSync(descriptor);
     }
-  } catch {
-    return undefined;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "EACCES") return undefined;
+    const stats = lstatSync(file + suffix, { throwIfNoEntry: false });
+    return stats !== undefined && faultOf(stats, file, suffix) === undefined ? "" : undefined;
   }
 }
 

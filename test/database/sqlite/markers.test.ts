@@ -1,36 +1,76 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { copyFileSync, existsSync, renameSync, writeFileSync } from "node:fs";
+import {
+  copyFileSync,
+  cpSync,
+  existsSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 
 import { DatabaseError } from "../../../src/database/database.ts";
 import { connect } from "../../../src/database/sqlite/bun_driver.ts";
 import { corruptionMarker } from "../../../src/database/sqlite/markers.ts";
 import { sqliteAdapter } from "../../../src/database/sqlite/sqlite_adapter.ts";
 import { databaseFixture, HOSTILE_PLANTS } from "../../support/database_fixture.ts";
-import { TEST_TIMEOUT_MS } from "../../support/program.ts";
+import { emptyDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-test("corruptionMarker() refuses the file that it is about, and no other at its path", async () => {
+/** What a later or an earlier build writes, and what a crash leaves of it. */
+const MARKERS: [content: string, finding: string][] = [
+  ['{"version":2,"finding":"page 7 is gone","by":"a later build"}', "page 7 is gone"],
+  ['{"inode":"1","finding":"page 7 is gone","foundAt":""}', "page 7 is gone"],
+  ['{"file":"1:2","finding":"page 7 is gone","foundAt":""}', "page 7 is gone"],
+  ...["", "null", "5", "[]", "{}", '{"finding":5}', '{"finding":'].map(
+    (content): [string, string] => [content, "an earlier check or request found that"],
+  ),
+];
+
+test.each(MARKERS)("a marker that holds %j marks the file beside it", async (content, finding) => {
   using database = await databaseFixture([]);
-  corruptionMarker(database.path).write("a page\nis gone");
+  writeFileSync(`${database.path}-corrupt`, content);
   expect(() => connect(database.path)).toThrow(
-    `Cannot open database "${database.path}": it is corrupt (a page is gone); restore a backup, or check it: plant-store check`,
+    `Cannot open database "${database.path}": it is corrupt (${finding}); restore a backup, or check it: plant-store check`,
   );
 
-  // As an operator restores a backup.
-  copyFileSync(database.path, `${database.path}-copy`);
-  renameSync(`${database.path}-copy`, database.path);
+  await checkDuring(database.path, () => {});
   connect(database.path).close();
 });
 
-test.each(["", "null", "5", "[]", "{}", '{"file":5}', '{"file":'])(
-  "a marker that holds %j marks nothing",
-  async (content) => {
-    using database = await databaseFixture([]);
-    writeFileSync(`${database.path}-corrupt`, content);
-    expect(corruptionMarker(database.path).finding()).toBeUndefined();
-  },
-);
+test("a file that was found corrupt stays so in a copy of its directory", async () => {
+  using database = await databaseFixture([]);
+  using disk = emptyDirectory();
+  corruptionMarker(database.path).write("a page\nis gone");
+  cpSync(database.directory, disk.at("copy"), { recursive: true, preserveTimestamps: true });
+
+  const copy = disk.at("copy/plants.db");
+  for (const open of [() => connect(copy), () => connect(copy, { access: "write" })])
+    expect(open).toThrow(`Cannot open database "${copy}": it is corrupt (a page is gone); restore`);
+  expect(JSON.parse(readFileSync(`${copy}-corrupt`, "utf8"))).toEqual({
+    version: 1,
+    finding: "a page is gone",
+    foundAt: expect.stringMatching(/^\d{4}-.*Z$/),
+  });
+});
+
+test("no file is created beside the marker of one that is gone", async () => {
+  using database = await databaseFixture([]);
+  corruptionMarker(database.path).write("a page is gone");
+  rmSync(database.path);
+  expect(() => connect(database.path)).toThrow("it is corrupt (a page is gone); restore a backup");
+  expect(existsSync(database.path)).toBe(false);
+});
+
+test("a finding about a file that is no longer at its path marks no other", async () => {
+  using database = await databaseFixture([]);
+  const marker = corruptionMarker(database.path);
+  copyFileSync(database.path, `${database.path}-copy`);
+  renameSync(`${database.path}-copy`, database.path);
+  marker.write("a page is gone");
+  connect(database.path).close();
+});
 
 /** Checks a sound database, and does something else in the meantime. Resolves to the result. */
 async function checkDuring(path: string, act: () => void) {
@@ -69,9 +109,9 @@ test("a check that finds nothing keeps the marker of a file that has replaced th
   corruptionMarker(`${database.path}-new`).write("found before");
   renameSync(`${database.path}-new-corrupt`, `${database.path}-corrupt`);
 
-  const result = await checkDuring(database.path, () =>
+  const result = checkDuring(database.path, () =>
     renameSync(`${database.path}-new`, database.path),
   );
-  expect(result).toMatchObject({ plants: HOSTILE_PLANTS.length });
+  await expect(result).rejects.toThrow(`"${database.path}" is corrupt: found before; save`);
   expect(corruptionMarker(database.path).finding()).toBe("found before");
 });

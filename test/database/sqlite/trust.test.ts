@@ -65,8 +65,7 @@ function plantJournal(file: string): void {
 
 /** A marker as the program writes it. */
 function forgeMarker(file: string): void {
-  const { ino } = statSync(file.replace(/-corrupt$/, ""), { bigint: true });
-  writeFileSync(file, JSON.stringify({ inode: `${ino}`, finding: "forged", foundAt: "" }));
+  writeFileSync(file, JSON.stringify({ version: 1, finding: "forged", foundAt: "" }));
 }
 
 const makePipe = (file: string) => void Bun.spawnSync(["mkfifo", file]);
