@@ -54,7 +54,7 @@ const LEFT_IN: readonly (readonly [RegExp, advice: string])[] = [
 /** Parses an address or a name of this machine. A URL has brackets around an IPv6 address (RFC 3986, section 3.2.2). */
 export function parseHost(input: Input): string {
   const host = input.text.replace(/^\[(.+)\]$/, "$1");
-  if (/^[\w.:%-]+$/.test(host)) return host;
+  if (/^(?:\*|[\w.:%-]+)$/.test(host)) return host;
   throw refusal(input, "expected an IP address or a host name");
 }
 

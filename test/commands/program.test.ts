@@ -166,7 +166,7 @@ const wrongCalls: [string, string][] = [
     "openapi --server plants.example.org",
     "Cannot use --server plants.example.org: expected an http or https URL without a password, a query and a fragment",
   ],
-  ["--port 1\u0007", 'Cannot use --port "1\\u{7}": expected an integer from 0 to 65535'],
+  ["--port 1\u0007", "Cannot use --port: remove the invisible characters in its value"],
   ["--port http", "Cannot use --port http: expected an integer from 0 to 65535"],
   ["--port 99999", "Cannot use --port 99999: expected 0 to 65535"],
   ["--port ", 'Cannot use --port "": expected a value, or no flag for the default'],
