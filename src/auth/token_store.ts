@@ -64,6 +64,12 @@ export interface TokenStore {
 /** What a server does with tokens. Commands revoke and delete them. */
 export type ServerTokens = Pick<TokenStore, "list" | "revision" | "add" | "recordUses">;
 
+/**
+ * How long a server accepts a stored token after it last read the tokens, in milliseconds, on a database that
+ * cannot store plants without its tokens. A new token is accepted, and a revoked one refused, within this time.
+ */
+export const TOKENS_MAX_AGE_MS = 5_000;
+
 /** The tokens that a server needs: those that ended long ago would only cost memory. */
 export interface TokenFilter {
   /** Leaves out tokens that were revoked or expired before this time. */

@@ -1,6 +1,6 @@
 import { SCOPES } from "../auth/authenticate.ts";
 import { mintToken } from "../auth/token_format.ts";
-import type { TokenRecord, TokenStore } from "../auth/token_store.ts";
+import { type TokenRecord, TOKENS_MAX_AGE_MS, type TokenStore } from "../auth/token_store.ts";
 import type { OpenTokens } from "../database/adapter.ts";
 import { type RefusedAction, toCommandError } from "../database/refusals.ts";
 import { CommandError, ConfigError } from "../errors.ts";
@@ -50,7 +50,7 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
 
   {
     usage: "revoke <name>",
-    description: "Stop accepting a token, on running servers within five seconds",
+    description: `Stop accepting a token, on running servers within ${TOKENS_MAX_AGE_MS / 1_000} seconds`,
     example: "token revoke greenhouse",
     async run({ argument: name, adapter, io }) {
       await changeTokens(adapter, `revoke token ${quoted(name)}`, async (tokens, database) => {

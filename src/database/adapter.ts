@@ -143,12 +143,6 @@ export interface ServingDatabase extends AsyncDisposable {
   readonly failed: Promise<Error>;
 }
 
-/**
- * The {@linkcode ServingDatabase.tokensMaxAgeMs} of a database that cannot store plants without its
- * tokens.
- */
-export const TOKENS_MAX_AGE_MS = 5_000;
-
 /** One metric of a database, as Prometheus defines it. */
 export interface DatabaseMetric {
   /** With its unit, and `_total` if it is a counter. */

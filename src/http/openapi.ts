@@ -2,6 +2,7 @@ import type * as Generator from "@elysiajs/swagger";
 import { Elysia } from "elysia";
 import type { OpenAPIV3 } from "openapi-types";
 
+import { TOKENS_MAX_AGE_MS } from "../auth/token_store.ts";
 import { type ErrorCode, ERRORS, statusOf } from "../errors.ts";
 import type { Plant } from "../plant/plant.ts";
 import { type Access, PATHS } from "./paths.ts";
@@ -119,7 +120,7 @@ const OPERATION_HELP = [
   "",
   "After a lost connection or a 5xx, send the same plant again. After a 503, wait for `Retry-After` seconds.",
   "After a 4xx with an Error, correct the request first; without one, it is not this server's, and the plant is stored or not.",
-  "A new token is accepted within five seconds.",
+  `A new token is accepted within ${TOKENS_MAX_AGE_MS / 1_000} seconds.`,
   "Every response has an `X-Request-Id`, the request's own or a new one. The server's log names it.",
   "",
   "Every error is exactly `error` and `message`. These are all values of `error`:",

@@ -1,3 +1,4 @@
+import { TOKENS_MAX_AGE_MS } from "../../auth/token_store.ts";
 import { ConfigError } from "../../errors.ts";
 import {
   type Access,
@@ -5,7 +6,6 @@ import {
   type DatabaseAdapter,
   type ServingDatabase,
   type ServingOptions,
-  TOKENS_MAX_AGE_MS,
 } from "../adapter.ts";
 import type { Database } from "../database.ts";
 import { MIGRATIONS, scriptOf } from "./migrations.ts";

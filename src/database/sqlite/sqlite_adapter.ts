@@ -1,12 +1,12 @@
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 
+import { TOKENS_MAX_AGE_MS } from "../../auth/token_store.ts";
 import {
   type DatabaseAdapter,
   type DatabaseMetric,
   type ServingDatabase,
   type ServingOptions,
-  TOKENS_MAX_AGE_MS,
 } from "../adapter.ts";
 import type { Database, PlantStore } from "../database.ts";
 import { warningsOf } from "./files.ts";
