@@ -142,15 +142,16 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
   const [staticTokens] = (await withAbort(reading, stop)) ?? [];
   if (staticTokens === undefined) return;
 
+  const metrics = createMetrics();
+  metrics.register(() => ofProcess(server, io.log));
   const tracing = await loadTracing(config, log);
   if (tracing !== undefined) {
-    const reason = "the collector did not accept the last spans in time";
+    metrics.register(tracing.metrics);
+    const reason = `the collector did not accept the last spans in time (${tracing.collector})`;
     const notSent = () => log.warning("Trace export failed", { reason });
     atStop(0.1, (timeoutMs) => withDeadline(tracing.close(), timeoutMs, notSent));
   }
 
-  const metrics = createMetrics();
-  metrics.register(() => ofProcess(server, io.log));
   const observer = createObserver({ ...logging, metrics, tracing }, config);
   const gather: Gather = (store, maxInFlight) => {
     const queue = (traced: typeof store) =>

@@ -30,9 +30,11 @@ export function createObserver(
 
       // A function, because a log of errors only leaves the line out, and looking up the client
       // costs.
-      if (isRefusal) log.warning(message, () => ({ reason, requestId, client: clientAddress() }));
-      else if (level === "warning") log.warning(message, { requestId });
-      else log.error(message, { cause, requestId });
+      const traceId = tracing?.traceId();
+      if (isRefusal)
+        log.warning(message, () => ({ reason, requestId, traceId, client: clientAddress() }));
+      else if (level === "warning") log.warning(message, { requestId, traceId });
+      else log.error(message, { cause, requestId, traceId });
     },
 
     onResponse(completed) {
@@ -48,6 +50,7 @@ export function createObserver(
         status,
         durationMs,
         requestId,
+        traceId: tracing?.traceId(),
         client: clientAddress(),
         subject: caller?.subject,
         issuer: caller?.issuer,

@@ -3,7 +3,9 @@ import { accessSync, constants } from "node:fs";
 import { hostname } from "node:os";
 
 import {
+  type Attributes,
   type Context,
+  createNoopMeter,
   diag,
   DiagLogLevel,
   ROOT_CONTEXT,
@@ -31,6 +33,7 @@ import type { PlantStore } from "../database/database.ts";
 import { ConfigError, PlantStoreError, reasonOf } from "../errors.ts";
 import type { GroupCommit } from "../group_commit/group_commit.ts";
 import type { CompletedRequest } from "../http/observer.ts";
+import type { Metric } from "./metrics.ts";
 import { type OtelVariables, readOtelVariables } from "./otel_variables.ts";
 
 /** The collector of traces, and the name of the service. */
@@ -39,7 +42,7 @@ export interface TracingOptions {
   readonly endpoint: URL;
   readonly serviceName: string;
   readonly serviceVersion: string;
-  /** Called with the reason when an export failed, which loses its spans. */
+  /** Called with the reason and the collector when an export failed, which loses its spans. */
   readonly onFailure: (reason: string) => void;
   /** Called with the names of variables that are set, and have nothing to set here. */
   readonly onIgnored: (variables: readonly string[]) => void;
@@ -64,21 +67,33 @@ export function startTracing(options: TracingOptions) {
   requireFiles(variables);
   if (variables.ignored.length > 0) onIgnored(variables.ignored);
 
+  // Without a password, and a query that may have a key.
+  const collector = endpoint.origin + endpoint.pathname;
+  const fail = (reason: string) => onFailure(`${reason} (${collector})`);
   // The message only: the error has the whole response of the collector.
-  const report = (error: unknown) => onFailure(reasonOf(error));
+  const report = (error: unknown) => fail(reasonOf(error));
   setGlobalErrorHandler(report);
-  reportWarnings(onFailure);
+  reportWarnings(fail);
 
   const exporter = new OTLPTraceExporter({
     url: endpoint.href,
     timeoutMillis: variables.timeoutMs,
   });
-  const processor = new BatchSpanProcessor({ exporter, ...variables.batches });
+  const lost = countLost();
+  const processor = new ServiceSpanProcessor({
+    exporter,
+    ...variables.batches,
+    selfObsMeterProvider: lost.meterProvider,
+  });
 
-  // Later ones win: OTEL_RESOURCE_ATTRIBUTES over the host and the version, and the service's name
-  // over both.
+  // Later ones win: OTEL_RESOURCE_ATTRIBUTES over these, and the service's name over both.
+  const ofProcess = {
+    "host.name": hostname(),
+    "service.version": serviceVersion,
+    "service.instance.id": crypto.randomUUID(),
+  };
   const resource = defaultResource()
-    .merge(resourceFromAttributes({ "host.name": hostname(), "service.version": serviceVersion }))
+    .merge(resourceFromAttributes(ofProcess))
     .merge(detectResources({ detectors: [envDetector] }))
     .merge(resourceFromAttributes({ "service.name": serviceName }));
 
@@ -87,22 +102,28 @@ export function startTracing(options: TracingOptions) {
     sampler: samplerOf(variables),
     spanProcessors: [processor],
   });
-  const tracer = provider.getTracer("plant-store");
+  const tracer = provider.getTracer("plant-store", serviceVersion, { schemaUrl: SCHEMA_URL });
   /** The span of the request that is being handled. */
   const spans = new AsyncLocalStorage<Span>();
 
   return {
+    /** Where the spans are sent, for messages. */
+    collector,
+
     /** Makes a span of each request to an app. */
     trace:
       (fetch: Fetch): Fetch =>
       (request) => {
+        const { method } = request;
         const attributes = {
-          "http.request.method": METHODS.has(request.method) ? request.method : "_OTHER",
+          ...(METHODS.has(method)
+            ? { "http.request.method": method }
+            : { "http.request.method": "_OTHER", "http.request.method_original": method }),
           "url.scheme": request.url.startsWith("https:") ? "https" : "http",
         };
         const parent = variables.continuesTraces ? parentOf(request) : ROOT_CONTEXT;
         const span = tracer.startSpan(
-          nameOf(request.method),
+          nameOf(method),
           { kind: SpanKind.SERVER, attributes },
           parent,
         );
@@ -193,9 +214,52 @@ export function startTracing(options: TracingOptions) {
         span.setStatus({ code: SpanStatusCode.ERROR }).setAttribute("error.type", String(status));
     },
 
+    /** The id of the trace of the current request, if its span is sent. */
+    traceId(): string | undefined {
+      const span = spans.getStore();
+      return span?.isRecording() ? span.spanContext().traceId : undefined;
+    },
+
+    metrics: (): Metric[] => [
+      {
+        name: "plant_store_spans_lost_total",
+        help: "Spans that the queue had no room for, or whose export failed",
+        type: "counter",
+        value: lost.spans(),
+      },
+    ],
+
     /** Sends the spans that are left, which takes as long as the collector does. Never rejects. */
     close: (): Promise<void> => provider.shutdown().catch(report),
   };
+}
+
+/** The names of attributes are those of this version. */
+const SCHEMA_URL = "https://opentelemetry.io/schemas/1.28.0";
+
+/** The paths that a supervisor or Prometheus asks for again and again. */
+const PROBES: ReadonlySet<unknown> = new Set(["/livez", "/readyz", "/metrics"]);
+
+/** Sends every span but those of probes that did not fail. */
+class ServiceSpanProcessor extends BatchSpanProcessor {
+  override onEnd(span: Parameters<BatchSpanProcessor["onEnd"]>[0]): void {
+    const isFailure = span.status.code === SpanStatusCode.ERROR;
+    if (isFailure || !PROBES.has(span.attributes["http.route"])) super.onEnd(span);
+  }
+}
+
+/** Counts the spans that the SDK loses, by the metrics that it has of itself. */
+function countLost() {
+  let spans = 0;
+  const meter = Object.assign(createNoopMeter(), {
+    createCounter: () => ({
+      add(count: number, attributes: Attributes = {}) {
+        if (attributes["error.type"] !== undefined) spans += count;
+      },
+    }),
+  });
+
+  return { meterProvider: { getMeter: () => meter }, spans: () => spans };
 }
 
 /** The methods that a span names (https://opentelemetry.io/docs/specs/semconv/http/http-spans). */

@@ -202,8 +202,10 @@ test.concurrent(
     const lines = (await response.text()).split("\n");
     for (const line of [
       'plant_store_requests_total{path="/plants",method="POST",status="200"} 2',
-      'plant_store_requests_total{path="other",method="GET",status="404"} 1',
-      'plant_store_request_duration_seconds_count{path="/plants"} 4',
+      'plant_store_requests_total{path="other",method="GET",status="404",error="4041"} 1',
+      'plant_store_requests_total{path="/plants",method="POST",status="400",error="4001"} 1',
+      'plant_store_request_duration_seconds_count{path="/plants",class="2xx"} 2',
+      'plant_store_request_duration_seconds_count{path="/plants",class="4xx"} 2',
       'plant_store_plants_total{outcome="added"} 1',
       'plant_store_plants_total{outcome="present"} 1',
       'plant_store_plants_total{outcome="conflict"} 1',
@@ -238,10 +240,10 @@ test.concurrent("what ended just before a stop is sent", async () => {
   await using server = await startServer({
     env: traced(collector.url, { OTEL_SERVICE_NAME: "greenhouse" }),
   });
-  await fetch(`${server.url}/livez`);
+  await fetch(`${server.url}/plants`);
 
   expect(await server.stop()).toBe(0);
-  expect(collector.spans.map(({ name }) => name)).toEqual(["GET /livez"]);
+  expect(collector.spans.map(({ name }) => name)).toEqual(["GET /plants"]);
   expect(collector.resources).toMatchObject([{ "service.name": "greenhouse" }]);
 });
 
@@ -287,12 +289,36 @@ test.concurrent("a span of a plant has one below it for its commit", async () =>
   expect(commit?.attributes).toMatchObject({ "plant_store.batch.size": 1 });
 });
 
+test.concurrent("a line of the log about a request has the id of its trace", async () => {
+  using collector = startCollector();
+  const env = { ...traced(collector.url), ACCESS_LOG: "on" };
+  await using server = await startServer({ env });
+  expect((await post(server.url)).status).toBe(200);
+  expect((await post(server.url, undefined, { token: "unknown-token-0123" })).status).toBe(401);
+  expect(await server.stop()).toBe(0);
+
+  const lines = (await server.stderr.end)
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line) as Line);
+  const logged = lines.filter(({ requestId }) => requestId !== undefined);
+  const sent = collector.spans.filter(({ name }) => name === "POST /plants");
+  expect(logged.map(({ message }) => message)).toEqual([
+    "Request completed",
+    "Refused credentials",
+    "Request completed",
+  ]);
+  const idOf = (status: number) =>
+    sent.find(({ attributes }) => attributes["http.response.status_code"] === status)?.traceId;
+  expect(logged.map(({ traceId }) => traceId)).toEqual([idOf(200), idOf(401), idOf(401)]);
+});
+
 test.concurrent("a collector that never answers does not hold up the stop", async () => {
   using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
   const env = traced(`http://127.0.0.1:${silent.port}`, { SHUTDOWN_TIMEOUT_MS: "5000" });
   await using server = await startServer({ env });
 
-  await fetch(`${server.url}/livez`);
+  await fetch(`${server.url}/plants`);
   server.child.kill("SIGTERM");
 
   // The exporter itself would wait for ten seconds, and try again.
@@ -313,7 +339,11 @@ test.concurrent(
       expect((await post(server.url)).status).toBe(200);
       expect(await server.stop()).toBe(0);
       const log = await server.stderr.end;
-      expect(log).toMatch(/"Trace export failed".*"reason":"[^"]+"/);
+      expect(log).toMatch(
+        new RegExp(
+          `"Trace export failed".*"reason":"[^"]+ \\(http://127.0.0.1:${port}/v1/traces\\)"`,
+        ),
+      );
       expect(log).not.toContain("a whole page");
     }
   },
@@ -328,8 +358,8 @@ test.concurrent("the span of a client that went away is not an error", async () 
   client.close("reset");
 
   // Without a stop, spans are sent too.
-  await collector.until(2);
-  expect(collector.spans.map(({ status }) => status)).toEqual([0, 0]);
+  await collector.until(1);
+  expect(collector.spans.map(({ name, status }) => [name, status])).toEqual([["POST /plants", 0]]);
 });
 
 test.concurrent(

@@ -57,7 +57,7 @@ test("each of many requests at once is a span of its own, with the response's st
     [postPlant(ivy()), 409, "/plants"],
     [postPlant("{"), 400, "/plants"],
     [postPlant(fern(), { authorization: null }), 401, "/plants"],
-    [get("/livez"), 200, "/livez"],
+    [get("/swagger"), 404],
     [get("/made-up"), 404],
     [get("/plants"), 405, "/plants"],
     [get("/readyz"), 503, "/readyz"],
@@ -127,7 +127,7 @@ test.each([
 ])(
   "a trace goes on where the client began it: a traceparent %s",
   async (_what, traceparent, parentSpanId) => {
-    const { spans } = await traced([get("/livez", { traceparent })]);
+    const { spans } = await traced([get("/plants", { traceparent })]);
     expect(spans.map((span) => span.parentSpanId)).toEqual(
       parentSpanId === undefined ? [] : [parentSpanId],
     );
@@ -161,6 +161,7 @@ test("no token, plant, query, made-up path or other header leaves in a span, and
     {
       "service.name": "greenhouse",
       "service.version": "1.2.3",
+      "service.instance.id": expect.stringMatching(/^[\da-f-]{36}$/),
       "host.name": hostname(),
       "telemetry.sdk.name": "opentelemetry",
       "telemetry.sdk.language": "nodejs",
@@ -197,7 +198,7 @@ test.each<{ sampler: string; ratio?: string; sampled: boolean[] }>([
       { traceparent: `00-${TRACE_ID}-${PARENT}-00` },
     ];
     const { spans } = await traced(
-      parents.map((headers, index) => get("/livez", { ...headers, "x-request-id": `${index}` })),
+      parents.map((headers, index) => get("/plants", { ...headers, "x-request-id": `${index}` })),
     );
     const ids = spans.map(({ attributes }) => attributes["plant_store.request_id"]);
     expect(parents.map((_headers, index) => ids.includes(String(index)))).toEqual(sampled);
@@ -210,22 +211,67 @@ test("OTEL_RESOURCE_ATTRIBUTES and OTEL_EXPORTER_OTLP_HEADERS are sent", async (
     OTEL_EXPORTER_OTLP_HEADERS: "x-api-key=key-of-the-collector",
   });
 
-  const { requests, resources } = await traced([get("/livez")]);
+  const { requests, resources } = await traced([get("/plants")]);
   expect(requests[0]?.headers.get("x-api-key")).toBe("key-of-the-collector");
   expect(resources).toMatchObject([
     { "deployment.environment.name": "test", "service.name": "greenhouse" },
   ]);
 });
 
-test("a span names no method that a client makes up", async () => {
+test("the name of a span has no method that a client makes up, and an attribute has it", async () => {
   const propfind = new Request("https://localhost:3000/plants", { method: "PROPFIND" });
   const { spans } = await traced([propfind]);
   expect(spans).toMatchObject([
     {
       name: "HTTP /plants",
-      attributes: { "http.request.method": "_OTHER", "url.scheme": "https", "url.path": "/plants" },
+      attributes: {
+        "http.request.method": "_OTHER",
+        "http.request.method_original": "PROPFIND",
+        "url.scheme": "https",
+        "url.path": "/plants",
+      },
     },
   ]);
+});
+
+test("a probe and a scrape are no spans, unless they fail", async () => {
+  let isReady = true;
+  const ready = async () => {
+    if (!isReady) throw new PlantStoreError("storage_unavailable");
+  };
+  using collector = startCollector();
+  const { tracing } = tracingTo(collector.url);
+  const observer = { onError() {}, onResponse: tracing.onResponse };
+  const renderMetrics = async () => "";
+  const fetch = tracing.trace(testApp({ observer, ready, renderMetrics }).fetch);
+
+  const scrape = () => get("/metrics", { authorization: `Bearer ${TOKEN}` });
+  for (const request of [get("/livez"), get("/readyz"), scrape()])
+    expect((await fetch(request)).status).toBe(200);
+  isReady = false;
+  expect((await fetch(get("/readyz"))).status).toBe(503);
+  await tracing.close();
+
+  expect(collector.spans.map(({ name }) => name)).toEqual(["GET /readyz"]);
+});
+
+test("the spans name the version of their attributes", async () => {
+  const { requests } = await traced([get("/plants")]);
+  expect(requests[0]?.text).toContain("https://opentelemetry.io/schemas/1.28.0");
+});
+
+test("spans that cannot be sent are counted, and the failure names the collector", async () => {
+  process.env["OTEL_BSP_MAX_QUEUE_SIZE"] = "2";
+  process.env["OTEL_BSP_MAX_EXPORT_BATCH_SIZE"] = "2";
+  using refusing = Bun.serve({ port: 0, fetch: () => new Response("", { status: 403 }) });
+  const url = `http://127.0.0.1:${refusing.port}`;
+  const { failures, tracing } = tracingTo(url);
+  const fetch = tracing.trace(testApp().fetch);
+  await Promise.all(Array.from({ length: 5 }, () => fetch(get("/plants"))));
+  await tracing.close();
+
+  expect(tracing.metrics()).toMatchObject([{ name: "plant_store_spans_lost_total", value: 5 }]);
+  expect(failures.at(-1)).toEndWith(` (${url}/v1/traces)`);
 });
 
 test("a span below that of the request says where the plant waited", async () => {
@@ -280,7 +326,7 @@ test("what the collector did not take of an export is reported", async () => {
   const partialSuccess = Uint8Array.of(0x0a, 6, 0x08, 1, 0x12, 2, 0x6e, 0x6f);
   using collector = startCollector(partialSuccess);
   const { failures, tracing } = tracingTo(collector.url);
-  await tracing.trace(testApp().fetch)(get("/livez"));
+  await tracing.trace(testApp().fetch)(get("/plants"));
   await tracing.close();
 
   expect(failures).toEqual([expect.stringMatching(/Partial Success.*"errorMessage":"no"/)]);
@@ -321,7 +367,7 @@ test("a certificate that cannot be read is refused", () => {
 test("OTEL_PROPAGATORS=none begins a trace of its own", async () => {
   process.env["OTEL_PROPAGATORS"] = "none";
   const traceparent = `00-${TRACE_ID}-${PARENT}-01`;
-  const { spans } = await traced([get("/livez", { traceparent })]);
+  const { spans } = await traced([get("/plants", { traceparent })]);
   expect(spans.map(({ parentSpanId }) => parentSpanId)).toEqual([""]);
 });
 
