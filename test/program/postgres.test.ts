@@ -81,6 +81,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       // A plant that takes longer than a second has another one opened.
       expect(text).toMatch(/^plant_store_postgres_connections [3-6]$/m);
       expect(text).toContain("plant_store_postgres_reconnections_total 0\n");
+      expect(text).toMatch(/^plant_store_postgres_host_in_use\{host="127\.0\.0\.1:\d+"\} 1$/m);
 
       const namesIn = (document: string) => new Set(document.match(/\bplant_store_postgres_\w+/g));
       expect(namesIn(text)).toEqual(namesIn(section("Metrics")));

@@ -11,7 +11,7 @@ import { Pool, poolMetrics, type PoolOptions } from "./pool.ts";
 import { batchAdder, probe } from "./postgres_plants.ts";
 import { tablesVerifier } from "./tables_verifier.ts";
 import { postgresTokens } from "./tokens.ts";
-import type { PostgresUrl } from "./url.ts";
+import { describeHost, type PostgresUrl } from "./url.ts";
 
 /** A database that was reached. Disposing of it closes the first connection. */
 export interface Reached extends Disposable {
@@ -62,6 +62,18 @@ export interface PostgresOptions {
   readonly onCreate?: CreationOptions["onCreate"];
   /** Called with what the operator should look at. @default does nothing */
   readonly onWarning?: OnWarning | undefined;
+}
+
+/** Which server of the URL is in use: after a failover it is another one. */
+function hostMetrics({ url, servers }: Reached): readonly DatabaseMetric[] {
+  const current = servers.current();
+  return url.hosts.map((host) => ({
+    name: "plant_store_postgres_host_in_use",
+    help: "1 for the server that accepted a connection last, else 0",
+    type: "gauge",
+    labels: { host: describeHost(host) },
+    value: host === current ? 1 : 0,
+  }));
 }
 
 /**
@@ -150,7 +162,7 @@ export async function openPostgres(
           writing.run(durablePage(from), READ_TIMEOUT_MS),
         ),
       ),
-    metrics: () => poolMetrics(pools),
+    metrics: () => [...poolMetrics(pools), ...hostMetrics(reached)],
 
     async [Symbol.asyncDispose]() {
       close();
