@@ -249,6 +249,8 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
     test.each(MODULE_RUNTIMES)("$name serves the README's program", async (runtime) => {
       await using server = await project.serve(runtime, `${app}\n${serveOn(runtime)}`);
       const response = await post(server.url, undefined, { token: "a-token-of-the-greenhouse" });
+      // Another address of this machine, which a program on all interfaces has.
+      await expect(fetch(server.url.replace("127.0.0.1", "127.0.0.2"))).rejects.toThrow();
       expect({ status: response.status, body: await response.json() }).toEqual({
         status: 200,
         body: returned(fern()),
@@ -508,15 +510,19 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
       },
     );
 
-    test("plant-store/sqlite says in one line that Node has no node:sqlite", async () => {
+    test.each([
+      ["has no node:sqlite", ""],
+      // As Bun 1.1.
+      ["cannot even be asked for it", "delete process.getBuiltinModule;"],
+    ])("plant-store/sqlite says in one line that a runtime %s", async (_, before) => {
       const [node = ""] = MODULE_RUNTIMES.find(({ name }) => name === "Node 22")?.run ?? [];
-      const program =
-        'await import("plant-store/sqlite").catch(({ message }) => console.log(message));';
+      const program = `${before}
+        await import("plant-store/sqlite").catch(({ message }) => console.log(message));`;
       const flags = ["--no-experimental-sqlite", "--input-type=module", "--eval"];
       expect(await project.run([node, ...flags, program])).toEqual({
         exitCode: 0,
         output:
-          "Cannot use plant-store/sqlite here: there is no node:sqlite; it needs Node 22.13 or newer, Deno or Bun\n",
+          "Cannot use plant-store/sqlite here: there is no node:sqlite; it needs Node 22.13, Deno 2.2.3, Bun 1.4 or newer\n",
       });
     });
 

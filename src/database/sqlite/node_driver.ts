@@ -4,11 +4,12 @@ import type * as NodeSqlite from "node:sqlite";
 import { type FieldValue, PLANT_FIELDS, plantOf } from "../../plant/plant.ts";
 import type { Connection, Driver, PlantStatements, Query } from "./driver.ts";
 
-// By `import`, an older Node would end before it says which versions will do.
-const sqlite = process.getBuiltinModule("node:sqlite") as typeof NodeSqlite | undefined;
+// By `import`, an older runtime would end before it says which versions will do. Bun 1.1 does not have
+// the function either.
+const sqlite = process.getBuiltinModule?.("node:sqlite") as typeof NodeSqlite | undefined;
 if (sqlite === undefined) {
   throw new Error(
-    "Cannot use plant-store/sqlite here: there is no node:sqlite; it needs Node 22.13 or newer, Deno or Bun",
+    "Cannot use plant-store/sqlite here: there is no node:sqlite; it needs Node 22.13, Deno 2.2.3, Bun 1.4 or newer",
   );
 }
 const { DatabaseSync } = sqlite;

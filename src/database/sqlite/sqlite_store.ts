@@ -47,9 +47,9 @@ export interface SqliteStoreOptions {
 }
 
 /**
- * Opens a durable store of plants in a file of SQLite, by `node:sqlite` of Node 22.13 and newer,
- * Deno and Bun. It is a database of the executable: `plant-store export`, `check` and `backup` work
- * on it while the store is open.
+ * Opens a durable store of plants in a file of SQLite, by `node:sqlite` of Node 22.13, Deno 2.2.3,
+ * Bun 1.4 and newer. It is a database of the executable: `plant-store export`, `check` and `backup`
+ * work on it while the store is open.
  *
  * A batch is on the disk when `add` resolves (WAL mode, `synchronous=FULL`). Until then it blocks
  * the event loop: for one fsync, and now and then for a checkpoint of the WAL. While another
