@@ -2,7 +2,6 @@ import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 import {
   chmodSync,
-  cpSync,
   existsSync,
   lstatSync,
   mkdirSync,
@@ -13,7 +12,7 @@ import {
   utimesSync,
   writeFileSync,
 } from "node:fs";
-import { basename, dirname, join } from "node:path";
+import { dirname, join } from "node:path";
 
 import { Glob } from "bun";
 
@@ -250,49 +249,49 @@ test("backup that is stopped leaves nothing, and says so", async () => {
 });
 
 /**
- * A directory that a backup leaves behind when it is killed. Where that was too late, another
- * backup is.
+ * Starts a backup, and sends it a signal while its draft is there. Where that was too late, starts
+ * another one.
  */
-async function killedBackup(directory: string): Promise<string> {
+async function interruptedBackup(directory: string, signal: "SIGKILL" | "SIGSTOP") {
   const drafts = () =>
     Array.from(new Glob(".plant-store-backup-*/plants.db").scanSync({ cwd: directory, dot: true }));
+  const before = new Set(drafts());
 
-  for (let tries = 1; drafts().length === 0; tries++) {
-    await using program = start({ args: ["backup", `killed${tries}.db`], cwd: directory });
-    while (drafts().length === 0 && program.child.exitCode === null) await Bun.sleep(1);
-    program.child.kill("SIGKILL");
-    await program.child.exited;
+  for (let tries = 1; ; tries++) {
+    await using stack = new AsyncDisposableStack();
+    const name = `${signal}${tries}.db`;
+    const program = stack.use(start({ args: ["backup", name], cwd: directory }));
+    const isNew = (draft: string) => !before.has(draft);
+    while (!drafts().some(isNew) && program.child.exitCode === null) await Bun.sleep(1);
+    program.child.kill(signal);
+    if (signal === "SIGKILL") await program.child.exited;
+
+    const draft = drafts().find(isNew);
+    if (draft === undefined) continue;
+    const kept = stack.move();
+    return {
+      name,
+      child: program.child,
+      draft: join(directory, draft),
+      [Symbol.asyncDispose]: () => kept.disposeAsync(),
+    };
   }
-
-  const [draft = ""] = drafts();
-  return join(directory, dirname(draft));
 }
 
-/** Makes a directory, and what is in it, as old as if nothing had written to it for so many minutes. */
-function age(directory: string, minutes: number): void {
-  const time = Date.now() / 1_000 - 60 * minutes;
-  for (const name of readdirSync(directory)) utimesSync(join(directory, name), time, time);
-  utimesSync(directory, time, time);
-}
-
-test("backup removes what a killed backup left an hour ago, and nothing younger", async () => {
+test("backup removes at once what a killed backup left, and nothing of one that is alive, however slow it is", async () => {
   using database = await databaseFixture([]);
   fill(database.path);
-  const old = await killedBackup(database.directory);
-  const young = `${old}-young`;
-  const growing = `${old}-growing`;
+  await using slow = await interruptedBackup(database.directory, "SIGSTOP");
+  for (const path of [slow.draft, dirname(slow.draft)]) utimesSync(path, 0, 0);
+  await using dead = await interruptedBackup(database.directory, "SIGKILL");
 
-  for (const copy of [young, growing]) cpSync(old, copy, { recursive: true });
-  age(old, 61);
-  age(young, 59);
-
-  // As that of a backup in progress: the directory is old, the draft is not.
-  age(growing, 61);
-  writeFileSync(join(growing, "plants.db"), "more", { flag: "a" });
   expect(await backup(database.path, database.at("backup.db"))).toMatchObject(DONE);
+  expect([existsSync(dead.draft), existsSync(slow.draft)]).toEqual([false, true]);
 
-  const left = filesIn(database.directory).filter((name) => name.startsWith("."));
-  expect(left).toEqual([growing, young].map((path) => basename(path)));
+  slow.child.kill("SIGCONT");
+  expect(await slow.child.exited).toBe(0);
+  expect(existsSync(database.at(slow.name))).toBe(true);
+  expect(existsSync(dirname(slow.draft))).toBe(false);
 });
 
 test("backup removes nothing that only has the name of a killed backup's directory", async () => {
@@ -310,8 +309,6 @@ test("backup removes nothing that only has the name of a killed backup's directo
   writeFileSync(at("elsewhere/plants.db"), "precious");
   writeFileSync(at(".plant-store-backup-other/letter.txt"), "precious");
   symlinkSync("elsewhere", at(".plant-store-backup-link"));
-  for (const name of ["elsewhere", ".plant-store-backup-other"]) age(at(name), 120);
-  utimesSync(at(".plant-store-backup-file"), 0, 0);
 
   expect(await backup(database.path, at("backup.db"))).toMatchObject(DONE);
   expect(filesIn(database.directory)).toEqual([...names, "backup.db", "plants.db"].toSorted());

@@ -20,7 +20,7 @@ import { reasonOfCall, startWorker } from "./worker_calls.ts";
  *
  * Copies no file that is marked as corrupt: the copy could be sound, and lack plants. Copies to no
  * path with the files of another database beside it. Removes what killed backups left in the same
- * directory once it is an hour old.
+ * directory.
  *
  * @param target An absolute path.
  * @returns The number of plants in the copy; `undefined` if stopped, which leaves no file.

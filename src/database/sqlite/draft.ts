@@ -1,7 +1,10 @@
-import { type FileHandle, link, lstat, mkdtemp, open, readdir, rm } from "node:fs/promises";
+import { FFIType } from "bun:ffi";
+import { existsSync } from "node:fs";
+import { type FileHandle, link, mkdtemp, open, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 
 import { DatabaseError } from "../database.ts";
+import { cLibrary } from "./c_library.ts";
 
 /**
  * A copy in the making, in a private directory beside its place. Disposing of it removes it.
@@ -31,7 +34,7 @@ export async function draftIn(place: string): Promise<Draft> {
 
   await using stack = new AsyncDisposableStack();
   const parent = stack.use(await open(place));
-  const directory = await mkdtemp(join(place, PREFIX));
+  const directory = await lockedDirectory(place, stack);
   // One that cannot be removed fails nothing: the next backup or restore removes it.
   stack.defer(() => rm(directory, { recursive: true, force: true }).catch(() => {}));
 
@@ -70,8 +73,42 @@ export async function complete({ file }: Draft, mode: number): Promise<void> {
   await file.sync();
 }
 
-/** After how long without a write a private directory counts as abandoned by a killed backup. */
-const ABANDONED_AFTER_MS = 3_600_000;
+/**
+ * Makes a private directory, and locks it until the stack is disposed of: so others see that its
+ * backup is alive. It is a lock of the directory, because on macOS SQLite would wait for one of the
+ * file.
+ */
+async function lockedDirectory(place: string, stack: AsyncDisposableStack): Promise<string> {
+  for (;;) {
+    const directory = await mkdtemp(join(place, PREFIX));
+    const handle = await open(directory).catch(() => undefined);
+    if (handle === undefined) continue;
+
+    lock(handle, LOCK_EX);
+    if (existsSync(directory)) {
+      stack.use(handle);
+      return directory;
+    }
+    // Before it was locked, another backup has taken it for a dead one's.
+    await handle.close();
+  }
+}
+
+/** From `sys/file.h`, on Linux and macOS. */
+const LOCK_EX = 2;
+const LOCK_NB = 4;
+
+/**
+ * Locks a file or a directory, for as long as it is open.
+ *
+ * @returns Whether it is locked: some file systems, such as NFS, lock no directories.
+ */
+function lock({ fd }: FileHandle, how: number): boolean {
+  const library = cLibrary({
+    flock: { args: [FFIType.i32, FFIType.i32], returns: FFIType.i32 },
+  });
+  return library?.flock(fd, how) === 0;
+}
 
 /**
  * Removes the directories of killed backups and restores: an operator does not notice them, their
@@ -88,13 +125,11 @@ async function removeAbandoned(place: string): Promise<void> {
 }
 
 async function removeIfAbandoned(path: string): Promise<void> {
-  const files = await readdir(path, { withFileTypes: true });
-  // Ours has only the draft and its journal.
-  if (!files.every((file) => file.isFile() && file.name.startsWith(DRAFT))) return;
+  await using directory = await open(path);
+  if (!lock(directory, LOCK_EX | LOCK_NB)) return;
 
-  const stats = await Promise.all(
-    [path, ...files.map(({ name }) => join(path, name))].map((entry) => lstat(entry)),
-  );
-  const touchedAt = Math.max(...stats.map(({ mtimeMs }) => mtimeMs));
-  if (touchedAt < Date.now() - ABANDONED_AFTER_MS) await rm(path, { recursive: true });
+  // Ours has only the draft and its journal.
+  const files = await readdir(path, { withFileTypes: true });
+  const isOurs = files.every((file) => file.isFile() && file.name.startsWith(DRAFT));
+  if (isOurs) await rm(path, { recursive: true });
 }
