@@ -1,4 +1,4 @@
-// The app and every store import this file. Without the line, an older runtime would fail at some
+// The app and every store import this file. Fail at import: otherwise an older runtime fails at some
 // requests only.
 if (typeof Promise.withResolvers !== "function")
   throw new Error("Cannot use plant-store here: it needs Node 22.3, Deno 2.2, Bun 1.1.45 or newer");

@@ -50,7 +50,7 @@ export interface Lack {
 /** Why a token is refused with 401. */
 export interface Refused {
   readonly ok: false;
-  /** For the log only. Quotes of a token no more than claims that its issuer has signed. */
+  /** For the log only. May quote claims that the issuer signed, and nothing else of the token. */
   readonly reason: string;
 
   /**

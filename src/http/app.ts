@@ -134,7 +134,7 @@ export function createApp(options: AppOptions) {
   const base = new Elysia({ normalize: false, precompile: true, strictPath: true })
     .onError(throwAgain)
     .mapResponse({ as: "global" }, successResponse);
-  // Above every route. What it adds to their contexts is not for their types.
+  // Register the guard before the routes. Drop its type on purpose: clients need not see it.
   base.use(bearerGuard(authenticate, exchanges));
 
   const app = base.use(health(ready));

@@ -63,8 +63,7 @@ function parseJson(text: string, subject: Subject): unknown {
 
 /**
  * Whether a text looks like an object without objects and arrays in it. Brackets in strings count
- * as well. `JSON.parse` is slower than the scanner at refusing a text: so the scanner gets one that
- * ends too early.
+ * as well. A truncated text goes to the scanner, which refuses it faster than `JSON.parse`.
  */
 function looksFlat(text: string): boolean {
   return text.trimEnd().endsWith("}") && text.indexOf("{", 1) === -1 && !text.includes("[");
