@@ -99,7 +99,8 @@ export interface PlantStore {
   add(plants: readonly NewPlant[], options: AddOptions): Promise<readonly StoreOutcome[]>;
 
   /**
-   * Resolves if a plant could be stored now: it commits to the database, but changes no plant.
+   * Resolves if a plant could be stored now: it commits to the database, but changes no plant. It
+   * settles: until it does, no other probe begins.
    *
    * @throws {PlantStoreError} `storage_unavailable` if not.
    */

@@ -18,6 +18,7 @@ import {
   samePlant,
   sizeOf,
 } from "../../../src/plant/plant.ts";
+import { virtualTime } from "../../simulation/virtual_time.ts";
 import { databaseContract } from "../../support/database_contract.ts";
 import { fern } from "../../support/plants.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
@@ -248,7 +249,21 @@ test.each<[what: string, make: () => OpenOn, failing: string[]]>([
     ["add() settles by its timeoutMs"],
   ],
 ])("plantStoreContract() finds in a store with %s what is wrong", async (_what, make, failing) => {
-  expect(await failingOn(make())).toEqual(failing);
+  using time = virtualTime();
+  expect(await time.until(failingOn(make()))).toEqual(failing);
+});
+
+test("plantStoreContract() does not hang with a store that never settles", async () => {
+  using time = virtualTime();
+  const plants: PlantStore = { add: () => new Promise(() => {}), probe };
+  const open = async () => ({ plants, async [Symbol.asyncDispose]() {} });
+
+  for (const { run } of plantStoreContract(open)) {
+    const ended = time.until(run().then(() => "passed", String));
+    expect(await ended).toMatch(
+      /^AssertionError.*: add\(\) did not settle within its timeoutMs of \d+$/,
+    );
+  }
 });
 
 /** Opens a store over what all stores of one disk see. */
