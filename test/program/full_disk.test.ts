@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 
 import { post, TOKEN } from "../support/client.ts";
 import { skipped } from "../support/missing.ts";
@@ -8,14 +9,28 @@ import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../suppo
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-const mount = (...args: string[]) => Bun.spawnSync(["mount", ...args]).success;
-const unmount = (path: string) => Bun.spawnSync(["umount", "-l", path]);
+const run = (...command: string[]) => Bun.spawnSync(command).success;
+const mount = (...args: string[]) => run("mount", ...args);
+const unmount = (path: string) => run("umount", "-l", path);
 
-function skipsMounts(): boolean {
+/** Small file systems, each mounted at a path. The parent of the path is for what they need. */
+const DISKS: Readonly<Record<string, (path: string, parent: string) => boolean>> = {
+  tmpfs: (path) => mount("-t", "tmpfs", "-o", "size=1m,nr_inodes=30", "tmpfs", path),
+  // It keeps blocks back that not even root gets.
+  ext4(path, parent) {
+    const image = `${parent}/image`;
+    writeFileSync(image, "");
+    truncateSync(image, 8_000_000);
+    return run("mkfs.ext4", "-q", "-N", "32", image) && mount("-o", "loop", image, path);
+  },
+};
+
+function skips(disk: keyof typeof DISKS): boolean {
   using here = emptyDirectory();
-  const canMount = mount("-t", "tmpfs", "tmpfs", here.path);
-  if (canMount) unmount(here.path);
-  return !canMount && skipped("databases on a full disk: mounting needs root");
+  mkdirSync(here.at("disk"));
+  const canMount = DISKS[disk]?.(here.at("disk"), here.path) === true;
+  if (canMount) unmount(here.at("disk"));
+  return !canMount && skipped(`databases on a full ${disk}: mounting needs root, and mkfs.ext4`);
 }
 
 const PLANT = fern({ id: 2n ** 63n - 1n });
@@ -41,107 +56,123 @@ function takeInodes(path: string): void {
   }
 }
 
-describe.skipIf(skipsMounts())("on a small disk", () => {
-  let here: ReturnType<typeof emptyDirectory>;
-  /** In a directory whose name is another one in a URI. */
-  let directory: string;
-  let database: string;
+for (const [disk, mountAt] of Object.entries(DISKS))
+  describe.skipIf(skips(disk))(`on a small ${disk}`, () => {
+    let here: ReturnType<typeof emptyDirectory>;
+    let root: string;
+    /** In a directory whose name is another one in a URI. */
+    let directory: string;
+    let database: string;
 
-  beforeEach(async () => {
-    here = emptyDirectory();
-    expect(mount("-t", "tmpfs", "-o", "size=1m,nr_inodes=30", "tmpfs", here.path)).toBe(true);
-    directory = here.at("100%25 plants");
-    database = `${directory}/plants.db`;
-    mkdirSync(directory, { mode: 0o700 });
-  });
-  afterEach(() => {
-    unmount(here.path);
-    here[Symbol.dispose]();
-  });
-
-  const run = (args: string) =>
-    runToEnd({ cwd: here.path, args: [...args.split(" "), "--database", database] });
-  const serve = () =>
-    startServer({
-      cwd: here.path,
-      env: { AUTH_TOKENS: TOKEN },
-      args: ["--database", database],
+    beforeEach(async () => {
+      here = emptyDirectory();
+      root = here.at("disk");
+      mkdirSync(root);
+      expect(mountAt(root, here.path)).toBe(true);
+      directory = join(root, "100%25 plants");
+      database = `${directory}/plants.db`;
+      mkdirSync(directory, { mode: 0o700 });
+    });
+    afterEach(() => {
+      unmount(root);
+      here[Symbol.dispose]();
     });
 
-  /** Stores the plant, and ends the server. */
-  async function store(signal: "SIGTERM" | "SIGKILL"): Promise<void> {
-    await using server = await serve();
-    expect((await post(server.url, jsonOf(PLANT))).status).toBe(200);
-    server.child.kill(signal);
-    await server.child.exited;
-  }
+    const plantStore = (args: string) =>
+      runToEnd({ cwd: here.path, args: [...args.split(" "), "--database", database] });
+    const serve = () =>
+      startServer({
+        cwd: here.path,
+        env: { AUTH_TOKENS: TOKEN },
+        args: ["--database", database],
+      });
 
-  test.each<[what: string, spoil: () => void, says: string, mend: () => void]>([
-    [
-      "without a free block",
-      () => fill(here.at("filler")),
-      'its file system is full: free some space (df -h "DIRECTORY")',
-      () => rmSync(here.at("filler")),
-    ],
-    [
-      "without a free inode",
-      () => takeInodes(here.at("fillers")),
-      'its file system is full: it has no free inode; remove some files (df -i "DIRECTORY")',
-      () => rmSync(here.at("fillers"), { recursive: true }),
-    ],
-    [
-      "that is read-only",
-      () => void expect(mount("-o", "remount,ro", here.path)).toBe(true),
-      "its file system is read-only, perhaps since the disk failed: see dmesg, and mount it for writing",
-      () => void expect(mount("-o", "remount,rw", here.path)).toBe(true),
-    ],
-  ])("%s a start says so, and all plants can be carried away", async (_what, spoil, says, mend) => {
-    await store("SIGTERM");
-    spoil();
-
-    const refused = {
-      exitCode: 1,
-      stdout: "",
-      stderr: `Cannot open database "${database}": ${says.replace("DIRECTORY", directory)}\n`,
-    };
-    for (const command of ["serve --port 0", "token list", "token create greenhouse", "import -"])
-      expect([command, await run(command)]).toEqual([command, refused]);
-
-    using elsewhere = emptyDirectory();
-    const line = `${jsonOf(PLANT)}\n`;
-    expect(await run("export")).toEqual({ exitCode: 0, stdout: line, stderr: "" });
-    expect(await run("check")).toMatchObject({ exitCode: 0, stderr: "" });
-    expect(await run(`backup ${elsewhere.at("copy.db")}`)).toMatchObject({ exitCode: 0 });
-    const copied = ["export", "--database", elsewhere.at("copy.db")];
-    expect((await runToEnd({ args: copied })).stdout).toBe(line);
-
-    mend();
-    await using server = await serve();
-    expect((await post(server.url, jsonOf(PLANT))).status).toBe(200);
-    expect((await post(server.url, jsonOf(fern({ id: PLANT.id, name: "Moss" })))).status).toBe(409);
-  });
-
-  test.each([
-    ["a WAL with plants is not passed over", () => store("SIGKILL"), ["plants.db-shm"]],
-    [
-      "a database that a process has open is not read behind its back",
-      async () => {
-        await store("SIGTERM");
-        return await serve();
-      },
-      ["plants.db-shm", "plants.db-wal"],
-    ],
-  ])("that is full, %s", async (_what, make, removed) => {
-    await using _ = (await make()) as AsyncDisposable | undefined;
-    for (const name of removed) rmSync(`${directory}/${name}`);
-    fill(here.at("filler"));
-
-    for (const command of ["export", "check", `backup ${here.path}.db`]) {
-      const { exitCode, stdout, stderr } = await run(command);
-      expect({ command, exitCode, stdout }).toEqual({ command, exitCode: 1, stdout: "" });
-      expect(stderr).toContain("its file system is full");
+    /** Stores the plant, and ends the server. */
+    async function store(signal: "SIGTERM" | "SIGKILL"): Promise<void> {
+      await using server = await serve();
+      expect((await post(server.url, jsonOf(PLANT))).status).toBe(200);
+      server.child.kill(signal);
+      await server.child.exited;
     }
-    expect(readdirSync(directory)).toContain("plants.db");
-    expect(statSync(database).size).toBeGreaterThan(0);
+
+    test.each<[what: string, spoil: () => void, says: string, mend: () => void]>([
+      [
+        "without a free block",
+        () => fill(join(root, "filler")),
+        'its file system is full: free some space (df -h "DIRECTORY")',
+        () => rmSync(join(root, "filler")),
+      ],
+      [
+        "without a free inode",
+        () => takeInodes(join(root, "fillers")),
+        'its file system is full: it has no free inode; remove some files (df -i "DIRECTORY")',
+        () => rmSync(join(root, "fillers"), { recursive: true }),
+      ],
+      [
+        "that is read-only",
+        () => void expect(mount("-o", "remount,ro", root)).toBe(true),
+        "its file system is read-only, perhaps since the disk failed: see dmesg, and mount it for writing",
+        () => void expect(mount("-o", "remount,rw", root)).toBe(true),
+      ],
+    ])(
+      "%s a start says so, and all plants can be carried away",
+      async (_what, spoil, says, mend) => {
+        await store("SIGTERM");
+        spoil();
+
+        const refused = {
+          exitCode: 1,
+          stdout: "",
+          stderr: `Cannot open database "${database}": ${says.replace("DIRECTORY", directory)}\n`,
+        };
+        for (const command of [
+          "serve --port 0",
+          "token list",
+          "token create greenhouse",
+          "import -",
+        ])
+          expect([command, await plantStore(command)]).toEqual([command, refused]);
+
+        using elsewhere = emptyDirectory();
+        const line = `${jsonOf(PLANT)}\n`;
+        expect(await plantStore("export")).toEqual({ exitCode: 0, stdout: line, stderr: "" });
+        expect(await plantStore("check")).toMatchObject({ exitCode: 0, stderr: "" });
+        expect(await plantStore(`backup ${elsewhere.at("copy.db")}`)).toMatchObject({
+          exitCode: 0,
+        });
+        const copied = ["export", "--database", elsewhere.at("copy.db")];
+        expect((await runToEnd({ args: copied })).stdout).toBe(line);
+
+        mend();
+        await using server = await serve();
+        expect((await post(server.url, jsonOf(PLANT))).status).toBe(200);
+        expect((await post(server.url, jsonOf(fern({ id: PLANT.id, name: "Moss" })))).status).toBe(
+          409,
+        );
+      },
+    );
+
+    test.each([
+      ["a WAL with plants is not passed over", () => store("SIGKILL"), ["plants.db-shm"]],
+      [
+        "a database that a process has open is not read behind its back",
+        async () => {
+          await store("SIGTERM");
+          return await serve();
+        },
+        ["plants.db-shm", "plants.db-wal"],
+      ],
+    ])("that is full, %s", async (_what, make, removed) => {
+      await using _ = (await make()) as AsyncDisposable | undefined;
+      for (const name of removed) rmSync(`${directory}/${name}`);
+      fill(join(root, "filler"));
+
+      for (const command of ["export", "check", `backup ${here.at("copy.db")}`]) {
+        const { exitCode, stdout, stderr } = await plantStore(command);
+        expect({ command, exitCode, stdout }).toEqual({ command, exitCode: 1, stdout: "" });
+        expect(stderr).toContain("its file system is full");
+      }
+      expect(readdirSync(directory)).toContain("plants.db");
+      expect(statSync(database).size).toBeGreaterThan(0);
+    });
   });
-});

@@ -69,11 +69,10 @@ const LEAST_BYTES = 65_536;
 
 /** Whether a file system has no room. */
 function spaceFault(directory: string): string | undefined {
-  const { bavail, bfree, bsize, files, ffree } = statfsSync(directory);
-  // Root may use the blocks that are reserved for it.
-  const blocks = ownUser() === 0 ? bfree : bavail;
+  // Not `bfree`: some of those blocks not even root gets.
+  const { bavail, bsize, files, ffree } = statfsSync(directory);
 
-  if (blocks * bsize < LEAST_BYTES)
+  if (bavail * bsize < LEAST_BYTES)
     return `its file system is full: free some space (df -h "${directory}")`;
   // Some file systems have no fixed number of inodes, and report none.
   if (files > 0 && ffree === 0)
