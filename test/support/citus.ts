@@ -73,7 +73,8 @@ export function citusCluster() {
       );
       const like = settings.map((row) => `${row["name"]} = '${row["setting"]}'\n`).join("");
       const worker = await newServer(url, async (data, programs, runAs) => {
-        runAs(join(programs, "initdb"), "-D", data, "-U", url.username, "-A", "trust", "--no-sync");
+        const options = ["-U", url.username, "-A", "trust", "-E", "UTF8", "--no-sync"];
+        runAs(join(programs, "initdb"), "-D", data, ...options);
         writeFileSync(
           join(data, "postgresql.auto.conf"),
           `${like}shared_buffers = 32MB\nlisten_addresses = '127.0.0.1'\n`,
