@@ -7,6 +7,7 @@ import {
   MAX_IN_FLIGHT,
   PROBE_TIMEOUT_MS,
   type Reached,
+  READ_TIMEOUT_MS,
   whySilent,
 } from "../postgres/postgres_database.ts";
 import { batchAdder } from "../postgres/postgres_plants.ts";
@@ -45,9 +46,6 @@ function refusalOf({ hosts, synced }: ShardMap, node: NodeId): PostgresFailure |
     `node ${node} lacks the metadata of Citus: run start_metadata_sync_to_node() on the coordinator`,
   );
 }
-
-/** The time limit for reading, in milliseconds. */
-const READ_TIMEOUT_MS = 10_000;
 
 /** One node of a cluster, over pools of its own: whatever blocks it blocks no other. */
 export class CitusNode {

@@ -97,7 +97,7 @@ export const PROBE_TIMEOUT_MS = 1_000;
 /** The time limit for asking why a server is silent, in milliseconds. */
 const ASK_TIMEOUT_MS = 1_000;
 /** The time limit for reading, in milliseconds. The server ends a statement at the same time. */
-const READ_TIMEOUT_MS = 10_000;
+export const READ_TIMEOUT_MS = 10_000;
 
 /**
  * Opens a database on PostgreSQL, and migrates its schema unless it is only read. Closes the first
