@@ -141,7 +141,7 @@ type Batch = readonly PendingAdd[];
  *
  * A turn or a timer can be lost: a test puts fake timers back, or a `defer` loses its function. So
  * two other events leave a state as well: a plant that comes after `until`, on the clock of
- * `performance.now()`, and the deadline of a pending plant.
+ * `performance.now()`, and the deadline of a pending plant. Such a test may also put the clock back.
  */
 type State =
   | { readonly name: "idle" | "gathering"; readonly until: number }
@@ -157,6 +157,8 @@ const IDLE: State = { name: "idle", until: Number.POSITIVE_INFINITY };
 
 /** After so many milliseconds of a turn, one more plant asks for another turn. */
 const TURN_MS = 1;
+/** Longer than any state, in milliseconds. */
+const LONGEST_STATE_MS = 10;
 
 /** The queue. Carries out the steps that {@linkcode nextStep} chooses. */
 class Batcher implements GroupCommit, AsyncDisposable {
@@ -194,7 +196,11 @@ class Batcher implements GroupCommit, AsyncDisposable {
     if (this.#drained !== undefined) return Promise.reject(new PlantStoreError("shutting_down"));
 
     const units = sizeOf(plant);
-    if (!this.#admit(units)) return Promise.reject(new PlantStoreError("queue_full"));
+    if (!this.#admit(units)) {
+      // A lost event may be what keeps it full.
+      this.#proceed(performance.now());
+      return Promise.reject(new PlantStoreError("queue_full"));
+    }
 
     return new Promise((resolve, reject) => {
       const { timeoutMs } = this.#options;
@@ -264,7 +270,8 @@ class Batcher implements GroupCommit, AsyncDisposable {
 
   /** Takes the next step after a change. */
   #proceed(now: number): void {
-    if (now > this.#state.until) this.#become(IDLE);
+    const leftMs = this.#state.until - now;
+    if (leftMs < 0 || leftMs > LONGEST_STATE_MS) this.#become(IDLE);
     // A gathering batch leaves by itself.
     if (this.#state.name === "gathering") return;
 

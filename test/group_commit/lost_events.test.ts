@@ -1,11 +1,13 @@
 /** No event that is lost, doubled or late keeps the queue from its next commit. */
 import { expect, test } from "bun:test";
 
+import { pause } from "../../src/async/timers.ts";
 import { memoryStore } from "../../src/database/memory.ts";
 import { PlantStoreError } from "../../src/errors.ts";
-import { groupCommit } from "../../src/group_commit/group_commit.ts";
-import { virtualTime } from "../simulation/virtual_time.ts";
+import { type GroupCommit, groupCommit } from "../../src/group_commit/group_commit.ts";
+import { type VirtualTime, virtualTime } from "../simulation/virtual_time.ts";
 import { printedSeed, randomFrom } from "../support/load.ts";
+import { fern, ivy } from "../support/plants.ts";
 import { promisesSettled } from "../support/promises_settled.ts";
 import { range, scaled } from "../support/scale.ts";
 
@@ -63,7 +65,7 @@ async function simulate(seed: number) {
   let wrong = 0;
   async function add(id: bigint): Promise<void> {
     const began = time.now();
-    const ended = await commits.add({ id, name: "Fern" }).catch((error: unknown) => error);
+    const ended = await commits.add(fern({ id })).catch((error: unknown) => error);
     if (time.now() - began > TIMEOUT_MS + 1) late++;
     const isUnavailable = ended instanceof PlantStoreError && ended.code === "storage_unavailable";
     const isThrown = ended instanceof Error && ended.message === "thrown";
@@ -80,7 +82,7 @@ async function simulate(seed: number) {
     await time.sleep(1_000);
 
     isFaulty = false;
-    const last = await commits.add({ id: 60n, name: "Fern" });
+    const last = await commits.add(fern({ id: 60n }));
     await promisesSettled();
     return { late, wrong, crowds, last, size: commits.size() };
   }
@@ -88,30 +90,58 @@ async function simulate(seed: number) {
   return await time.until(run());
 }
 
-test.each<[clock: string, aheadMs: number]>([
-  ["that was behind", 0],
-  ["an hour ahead", 3_600_000],
-])(
+const { now } = performance;
+
+/** What fake timers do to the clock, besides the timers. */
+const CLOCKS: readonly (readonly [clock: string, fake: (time: VirtualTime) => void])[] = [
+  ["that was behind", () => {}],
+  ["that was an hour ahead", (time) => time.jump(3_600_000)],
+  ["that was real", () => void (performance.now = now)],
+];
+
+/** Adds plants under fake timers, and puts those back: one plant waits for its turn. After a commit of two, the queue lingers. */
+async function addUnderFake(
+  commits: GroupCommit,
+  plants: number,
+  fake: (time: VirtualTime) => void,
+) {
+  using time = virtualTime();
+  fake(time);
+  const adds = range(1, plants).map((id) => commits.add(fern({ id })));
+  const ended = Promise.allSettled(adds);
+  if (plants === 2) await time.until(ended);
+}
+
+test.each(CLOCKS)(
   "fake timers that are put back, with a clock %s, cost one later plant its deadline at most",
-  async (_clock, aheadMs) => {
+  async (_clock, fake) => {
     for (const plants of [1, 2]) {
       const commits = groupCommit(memoryStore(), { timeoutMs: TIMEOUT_MS });
-      {
-        using time = virtualTime();
-        time.jump(aheadMs);
-        // One waits for its turn. After a commit of two, the queue lingers.
-        const adds = range(1, plants).map((id) => commits.add({ id: BigInt(id), name: "Fern" }));
-        const ended = Promise.allSettled(adds);
-        if (plants === 2) await time.until(ended);
-      }
+      await addUnderFake(commits, plants, fake);
 
-      const next = commits.add({ id: 3n, name: "Moss" });
+      const next = commits.add(fern({ id: 3n }));
       const outcome = await next.catch(({ code, message }) => [code, message]);
       if (outcome !== "added") expect(outcome).toEqual(["storage_unavailable", NOT_STORED]);
-      expect(await commits.add({ id: 4n, name: "Ivy" })).toBe("added");
+      expect(await commits.add(fern({ id: 4n }))).toBe("added");
       await promisesSettled();
       expect(commits.size()).toBe(0);
     }
+  },
+);
+
+test.each(CLOCKS)(
+  "fake timers that are put back, with a clock %s, do not keep the queue full",
+  async (_clock, fake) => {
+    const commits = groupCommit(memoryStore(), { queueLimit: 1 });
+    await addUnderFake(commits, 1, fake);
+
+    const add = () => commits.add(fern({ id: 2n })).catch(({ code }) => code);
+    let outcome = await add();
+    while (outcome === "queue_full") {
+      await pause(1);
+      outcome = await add();
+    }
+    expect(outcome).toBe("added");
   },
 );
 
@@ -124,9 +154,9 @@ test("a `defer` that throws fails the plants of its turn with its own error, and
   };
   const commits = groupCommit(memoryStore(), { defer });
 
-  await expect(commits.add({ id: 1n, name: "Fern" })).rejects.toBe(thrown);
+  await expect(commits.add(fern())).rejects.toBe(thrown);
   expect(commits.size()).toBe(0);
-  expect(await commits.add({ id: 1n, name: "Ivy" })).toBe("added");
+  expect(await commits.add(ivy())).toBe("added");
 });
 
 const NOT_STORED = "storage did not take the plant in time; it is not stored, send it again";
