@@ -32,14 +32,14 @@ interface Timeline {
   readonly timeline: number;
 }
 
-/** The timeline of a primary; `undefined` if the role may not see it. */
+/** The timeline of a primary; `undefined` if the role may not see it, or the server has none. */
 async function timelineOf({ query }: Connection): Promise<Timeline | undefined> {
   try {
     const [row] = await query<{ system: string; file: string }>(TIMELINE);
     return row && { system: row.system, timeline: Number.parseInt(row.file.slice(0, 8), 16) };
   } catch (error) {
-    // insufficient_privilege
-    if (codeOf(error) !== "42501") throw error;
+    // insufficient_privilege, undefined_function
+    if (!["42501", "42883"].includes(codeOf(error))) throw error;
     return undefined;
   }
 }

@@ -23,9 +23,10 @@ async function startPair() {
   const before = stack.use(startProxy(primary.port));
 
   const hosts = [before, standby].map(({ port }) => `127.0.0.1:${port}`).join();
-  const url = `postgres://postgres@${hosts}/postgres?connect_timeout=60`;
-  const open = (access: Access = "write") =>
-    openPostgres(parsePostgresUrl(url), { access, isServing: access !== "read" });
+  const open = (access: Access = "write", role = "postgres") => {
+    const url = parsePostgresUrl(`postgres://${role}@${hosts}/postgres?connect_timeout=60`);
+    return openPostgres(url, { access, isServing: access !== "read" });
+  };
   await (await open("create"))[Symbol.asyncDispose]();
   const opened = stack.move();
 
@@ -120,3 +121,17 @@ describe.skipIf(skipsCluster())("once the standby was promoted", () => {
     expect((await Array.fromAsync(database.pages())).flat()).toEqual([MOSS]);
   });
 });
+
+test.skipIf(skipsCluster())(
+  "a role that may not see the timeline is served all the same",
+  async () => {
+    await using pair = await startPair();
+    await pair.primary.run(
+      "CREATE ROLE gardener LOGIN",
+      "GRANT ALL ON ALL TABLES IN SCHEMA public TO gardener",
+      "REVOKE EXECUTE ON FUNCTION pg_control_system FROM PUBLIC",
+    );
+    await using database = await pair.open("write", "gardener");
+    expect(await database.plants.add([FERN], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
+  },
+);
