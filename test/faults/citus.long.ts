@@ -17,6 +17,7 @@ import type { NewPlant } from "../../src/plant/plant.ts";
 import { citusCluster, type CitusWorker, skipsCitus } from "../support/citus.ts";
 import { TOKEN } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
+import { table } from "../support/guides.ts";
 import { INTACT, makeLedger, printed, type Verdict } from "../support/ledger.ts";
 import { newPlants, printedSeed, randomFrom, startLoad } from "../support/load.ts";
 import { mutant } from "../support/mutant.ts";
@@ -264,6 +265,78 @@ describe.skipIf(skipsCitus())("a Citus cluster", () => {
     });
     requireIntact(moved);
     expect(Object.keys(moved.responses)).toEqual(["200"]);
+  });
+
+  /** What the page calls safe beside servers, apart from the failover above: as SQL, in a mode. */
+  const SAFE: Readonly<Record<string, (mode: string) => Promise<string>>> = {
+    async citus_move_shard_placement(mode) {
+      const { shard, from, to } = await aShard();
+      return `citus_move_shard_placement(${shard}, '127.0.0.1', ${from}, '127.0.0.1', ${to}, '${mode}')`;
+    },
+    rebalance_table_shards: async (mode) =>
+      `rebalance_table_shards('plants', shard_transfer_mode => '${mode}')`,
+    async citus_drain_node(mode) {
+      const { from } = await aShard();
+      return `citus_drain_node('127.0.0.1', ${from}, shard_transfer_mode => '${mode}'),
+        citus_set_node_property('127.0.0.1', ${from}, 'shouldhaveshards', true)`;
+    },
+    async citus_split_shard_by_split_points(mode) {
+      const { shard, middle } = await aShard();
+      return `citus_split_shard_by_split_points(${shard}, ARRAY['${middle}'],
+        (SELECT array_agg(nodeid) FROM (SELECT nodeid FROM pg_dist_node WHERE groupid > 0 ORDER BY nodeid LIMIT 2) AS nodes), '${mode}')`;
+    },
+    isolate_tenant_to_new_shard: async (mode) =>
+      `isolate_tenant_to_new_shard('plants', ${mode === "block_writes" ? 1 : 2}, shard_transfer_mode => '${mode}')`,
+    update_distributed_table_colocation: async () =>
+      "update_distributed_table_colocation('plants', colocate_with => 'none')",
+  };
+
+  /** The largest shard, with the ports of its node and of another one. */
+  async function aShard() {
+    const [row] = await cluster.run(
+      `SELECT shardid AS shard, nodeport AS from,
+        shardminvalue::int + (shardmaxvalue::bigint - shardminvalue::bigint) / 2 AS middle
+      FROM pg_dist_shard JOIN pg_dist_placement USING (shardid) JOIN pg_dist_node USING (groupid)
+      WHERE logicalrelid = 'plants'::regclass AND noderole = 'primary'
+      ORDER BY shardmaxvalue::bigint - shardminvalue::bigint DESC, shardid LIMIT 1`,
+    );
+    const to = (await cluster.workers()).find(({ port }) => port !== row?.["from"])?.port;
+    return { shard: row?.["shard"], from: row?.["from"], middle: row?.["middle"], to };
+  }
+
+  test("what the page calls safe beside servers loses no plant, in every mode", async () => {
+    const rows = table("Beside running servers").filter(([, verdict]) =>
+      verdict?.startsWith("safe"),
+    );
+    const listed = rows.flatMap(([names = ""]) => names.match(/\w+/g) ?? []);
+    expect(listed.toSorted()).toEqual([...Object.keys(SAFE), "citus_update_node"].toSorted());
+
+    const found = await underLoad("safe beside servers", async ({ answers }) => {
+      for (const mode of ["force_logical", "block_writes"])
+        for (const statement of Object.values(SAFE)) {
+          await cluster.run(`SELECT ${await statement(mode)}`);
+          await answers(300);
+        }
+    });
+    requireIntact(found);
+  });
+
+  test("the control: alter_distributed_table beside servers loses what they store while it copies", async () => {
+    const { lost } = await underLoad("control: alter_distributed_table", async ({ answers }) => {
+      // It has copied the table, and waits to remove the old one.
+      await using reader = databaseAt(cluster.url).connect();
+      await reader.unsafe("BEGIN");
+      await reader.unsafe("SELECT FROM plants LIMIT 1");
+      const altering = cluster.run("SELECT alter_distributed_table('plants', shard_count => 6)");
+
+      await using watcher = databaseAt(cluster.url);
+      const waiting = "SELECT FROM pg_locks WHERE relation = 'plants'::regclass AND NOT granted";
+      while ((await watcher.run(waiting)).length === 0) await Bun.sleep(20);
+      await answers(500);
+      await reader.unsafe("COMMIT");
+      await altering;
+    });
+    expect(lost).toBeGreaterThan(0);
   });
 
   test("a worker is added, takes its share under load, and leaves again", async () => {
