@@ -152,6 +152,24 @@ for (const [disk, mountAt] of Object.entries(DISKS))
       },
     );
 
+    test("that is full, no backup is made of a database elsewhere", async () => {
+      using elsewhere = emptyDirectory();
+      expect(
+        await runToEnd({ cwd: elsewhere.path, args: ["token", "create", "garden"] }),
+      ).toMatchObject({ exitCode: 0 });
+      fill(join(root, "filler"));
+
+      const copy = `${directory}/copy.db`;
+      expect(await runToEnd({ cwd: elsewhere.path, args: ["backup", copy] })).toEqual({
+        exitCode: 1,
+        stdout: "",
+        stderr: expect.stringMatching(
+          /^Cannot back up to "[^"]+copy\.db": no space left on device\n$/,
+        ),
+      });
+      expect(readdirSync(directory)).toEqual([]);
+    });
+
     test.each([
       ["a WAL with plants is not passed over", () => store("SIGKILL"), ["plants.db-shm"]],
       [

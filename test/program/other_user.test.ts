@@ -356,14 +356,23 @@ describe.skipIf(skipsOtherUser())("another user", () => {
     },
   );
 
-  test("who may not enter the directory of a database gets one line", () => {
+  test("who may not enter the directory of a database is told to be the user who may", () => {
     using directory = emptyDirectory();
-    const database = directory.at("plants.db");
-    writeFileSync(database, "");
-    for (const command of ["export", "backup copy.db", "token list"]) {
-      const ended = runAsOther("/", ...command.split(" "), "--database", `file:${database}`);
-      expect(ended, command).toEqual(refusal('(?:read|open) database "[^"]+": [^\\n]+'));
-    }
+    const closed = directory.at("closed");
+    mkdirSync(join(closed, "data"), { recursive: true, mode: 0o700 });
+    chownSync(closed, 1234, 1234);
+    chmodSync(directory.path, 0o755);
+
+    const database = join(closed, "data/plants.db");
+    for (const command of ["export", "check", "backup copy.db", "token list", "serve --port 0"])
+      expect(
+        runAsOther("/", ...command.split(" "), "--database", `file:${database}`),
+        command,
+      ).toEqual({
+        exitCode: 1,
+        stdout: "",
+        stderr: `Cannot open database "${database}": "${closed}" belongs to uid 1234, who lets no other user in; run this as that user: runuser -u USER -- plant-store …\n`,
+      });
   });
 });
 

@@ -9,6 +9,7 @@ import type { BackgroundApi } from "./background_worker.ts";
 import { connect } from "./bun_driver.ts";
 import { complete, draftIn } from "./draft.ts";
 import { withDatabaseError } from "./errors.ts";
+import { CODES, primaryCodeOf } from "./failure.ts";
 import { requireUnmarked } from "./markers.ts";
 import { requireNotRoot } from "./trust.ts";
 import { reasonOfCall, startWorker } from "./worker_calls.ts";
@@ -43,7 +44,16 @@ export async function backupSqlite(
   requireNothingBeside(file);
 
   await using draft = await draftIn(directory);
-  const plants = await vacuumInto(path, draft.path, options);
+  const plants = await vacuumInto(path, draft.path, options).catch((error: Error) => {
+    // The copy's disk: reading the database takes no space.
+    const isFull = primaryCodeOf(error) === CODES.FULL;
+    throw new DatabaseError(
+      isFull
+        ? `Cannot back up to "${target}": no space left on device`
+        : `Cannot copy database "${path}": ${reasonOfCall(error)}`,
+      { cause: error },
+    );
+  });
   if (plants === undefined) return undefined;
 
   // A server may have found corruption during the copy.
@@ -90,8 +100,6 @@ async function vacuumInto(path: string, target: string, { stop, onProgress }: Re
 
   try {
     return await withAbort(reader.call("copy", path, target), stop);
-  } catch (error) {
-    throw new DatabaseError(`Cannot copy database "${path}": ${reasonOfCall(error as Error)}`);
   } finally {
     clearInterval(timer);
     // A stopped copy may write for another moment, into a directory that is removed.

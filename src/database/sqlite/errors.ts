@@ -6,7 +6,7 @@ import { isSystemError } from "../../errors.ts";
 import { DatabaseError } from "../database.ts";
 import { CODES, isUnwritable, primaryCodeOf, resultCodeOf } from "./failure.ts";
 import { databaseFile, walBytes } from "./path.ts";
-import { storageFault } from "./storage_fault.ts";
+import { closedDirectoryFault, storageFault } from "./storage_fault.ts";
 
 /**
  * Turns an error of SQLite, of the system or of our own checks into one line for the operator,
@@ -68,8 +68,7 @@ function storageFaultAt(path: string): string | undefined {
   try {
     return storageFault(databaseFile(path));
   } catch {
-    // The path itself cannot be reached.
-    return undefined;
+    return closedDirectoryFault(path);
   }
 }
 

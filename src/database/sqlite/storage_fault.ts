@@ -1,5 +1,5 @@
-import { accessSync, constants, lstatSync, statfsSync, statSync } from "node:fs";
-import { basename, dirname } from "node:path";
+import { accessSync, constants, lstatSync, statfsSync, type Stats, statSync } from "node:fs";
+import { basename, dirname, resolve } from "node:path";
 
 import { foreignFault, ownUser, RUN_AS_OWNER, SEES_PROCESS } from "./trust.ts";
 
@@ -62,6 +62,35 @@ function ownerFault(path: string, file: string): string {
   if (!isGift) return `${whose}; ${RUN_AS_OWNER}`;
   const all = path === file ? `"${path}"*` : `"${path}"`;
   return `${whose}, and this runs as uid ${user}; if it is yours, give it to that user: chown -h ${user} ${all}`;
+}
+
+/**
+ * Why this user cannot reach a path: one of its directories lets no other user in.
+ *
+ * @returns `undefined` if none keeps it out.
+ */
+export function closedDirectoryFault(path: string): string | undefined {
+  if (!SEES_PROCESS) return undefined;
+
+  // The closed one is the first that can be seen, from below.
+  let directory = dirname(resolve(path));
+  while (statOf(directory) === undefined) directory = dirname(directory);
+
+  try {
+    accessSync(directory, constants.X_OK);
+    return undefined;
+  } catch {
+    const owner = statOf(directory)?.uid;
+    return `"${directory}" belongs to uid ${owner}, who lets no other user in; ${RUN_AS_OWNER}`;
+  }
+}
+
+function statOf(path: string): Stats | undefined {
+  try {
+    return statSync(path, { throwIfNoEntry: false });
+  } catch {
+    return undefined;
+  }
 }
 
 /** SQLite needs a few pages for the WAL and its index, in bytes. */
