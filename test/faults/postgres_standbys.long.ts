@@ -8,6 +8,7 @@ import { fern, moss } from "../support/plants.ts";
 import {
   INSTALLED,
   type PostgresCluster,
+  runAsServer,
   skipsCluster,
   skipsInstalled,
   startCluster,
@@ -234,6 +235,46 @@ describe.skipIf(skipsCluster())("a failover by hand", () => {
   });
 });
 
+describe.skipIf(skipsInstalled())("after a failover by hand", () => {
+  test("the old primary follows the new one by the page's lines, and not without them", async () => {
+    await using world = await makeWorld("ANY 1 (b, c)", { wal_log_hints: "on" }, INSTALLED);
+    const { a, b, c, ledger } = world;
+    // It alone has what it cannot commit.
+    await Promise.all([b, c].map(({ kill }) => kill()));
+    await expect(addPlants(world, 1_000)).rejects.toMatchObject({ code: "storage_unavailable" });
+    await a.kill();
+    await Promise.all([b, c].map(({ restart }) => restart()));
+    await promote(b, "ANY 1 (c)");
+    await follow(c, b, "c");
+    await add(world, MOSS);
+
+    const start = async () => {
+      configure(a, { primary_conninfo: conninfo(b, "a"), synchronous_standby_names: "" });
+      writeFileSync(join(a.data, "standby.signal"), "");
+      await a.restart();
+    };
+    const names = async () =>
+      (await b.run(...LOOK)).map(({ application_name: name }) => name).toSorted();
+    await start();
+    expect(await names()).toEqual(["c"]);
+    await a.kill();
+    rmSync(join(a.data, "standby.signal"));
+
+    const [lines = ""] = blocks("The old primary", "sh");
+    const address = `host=127.0.0.1 port=${b.port} user=postgres`;
+    runAsServer(lines.replaceAll("host=b.example.org user=postgres", address), { PGDATA: a.data });
+    await start();
+    while ((await names()).length < 2) await Bun.sleep(10);
+    expect(await names()).toEqual(["a", "c"]);
+    const position = await positionOf(b);
+    await untilReplayed(a, position);
+    await b.run(...nameStandbys("ANY 1 (a)"));
+    expect(printed("the old primary", "22", await judge(b.url("postgres"), ledger))).toEqual(
+      INTACT,
+    );
+  });
+});
+
 describe.skipIf(skipsInstalled())("a failover beside an archiver", () => {
   test.each([
     ["FIRST 1 (b)", 0],
@@ -268,7 +309,8 @@ async function makeWorld(
   programs?: string,
 ) {
   await using stack = new AsyncDisposableStack();
-  const a = stack.use(await startCluster({ programs }));
+  const { wal_log_hints = "off" } = settings;
+  const a = stack.use(await startCluster({ programs, settings: { wal_log_hints } }));
   const cToPrimary = stack.use(startProxy(a.port));
   const b = stack.use(await startCluster({ programs, settings, primary: a, name: "b" }));
   const c = stack.use(await startCluster({ programs, settings, primary: cToPrimary, name: "c" }));

@@ -11,7 +11,10 @@ import { emptyDirectory, runToEnd, startServer } from "../support/program.ts";
 
 /** The lines of the PostgreSQL guide, as they stand on the page. */
 const [DUMP = ""] = blocks("Backup and recovery", "sh");
-const [RESTORE = "", RESTORE_PLAIN = "", END_TOKENS = ""] = blocks("Restore a dump", "sh");
+const [RESTORE = "", RESTORE_PLAIN = "", END_TOKENS = "", ADD_PLANTS = ""] = blocks(
+  "Restore a dump",
+  "sh",
+);
 const [RENAME = "", CREATE = "", PG_RESTORE = ""] = RESTORE.trim().split("\n");
 
 /** What is often written instead: the control. */
@@ -43,9 +46,9 @@ describe.skipIf(skipsInstalled())("a dump of PostgreSQL", () => {
       PGUSER: "postgres",
       DATABASE_URL: url,
     };
-    const attempt = (script: string) =>
+    const attempt = (script: string, shell = "sh") =>
       runToEnd({
-        program: ["sh", "-ec", script.replaceAll("plants:PASSWORD@localhost", address)],
+        program: [shell, "-ec", script.replaceAll("plants:PASSWORD@localhost", address)],
         cwd: directory.path,
         env,
       });
@@ -90,6 +93,7 @@ describe.skipIf(skipsInstalled())("a dump of PostgreSQL", () => {
     await follow("plant-store token revoke revoked");
     for (const name of ["deleted", "again"]) await follow(`plant-store token delete ${name}`);
     await create("again");
+    await follow(`echo '{"id":1001,"name":"fern"}' | plant-store import -`);
 
     await follow(RESTORE);
     expect(await count("plants")).toBe("1000");
@@ -106,6 +110,14 @@ describe.skipIf(skipsInstalled())("a dump of PostgreSQL", () => {
       "deleted  revoked",
       "again    revoked",
     ]);
+    // The variables are those of the lines before.
+    const variables = END_TOKENS.match(/^(?:old|new)=.*\n/gm)?.join("");
+    expect(await world.attempt(`${variables}${ADD_PLANTS}`, "bash")).toEqual({
+      exitCode: 0,
+      stdout: "",
+      stderr: "1 added, 1,000 already there, 0 refused\n",
+    });
+
     await using server = await serve();
     expect(await statuses(server.url)).toEqual([200, 401, 401, 401]);
   });

@@ -77,6 +77,18 @@ export function skipsInstalled(): boolean {
   return INSTALLED === undefined && missing("PostgreSQL's pg_dump: apt-get install postgresql");
 }
 
+/**
+ * Runs a line of a shell as the user of the servers, which root is not.
+ *
+ * @throws {Error} If it fails.
+ */
+export function runAsServer(line: string, environment: Readonly<Record<string, string>>): void {
+  const PATH = `${INSTALLED}/bin:${process.env["PATH"]}`;
+  const options = { ...asServer, env: { PATH, ...environment }, encoding: "utf8" } as const;
+  const { status, stdout, stderr } = spawnSync("sh", ["-ec", line], options);
+  if (status !== 0) throw new Error(`${line}:\n${stdout}${stderr}`);
+}
+
 /** The version of programs: `18.4.0-beta.17` of npm's package, `15.18` of an installed one. */
 function versionOf(programs: string): string {
   const manifest = join(programs, "../package.json");
@@ -272,7 +284,10 @@ export async function startCluster({
       // else.
       server.signal("SIGQUIT");
       server.signal("SIGCONT");
+      // It waits for a client that has connected and says nothing: for a minute.
+      const killing = setInterval(() => server.children().forEach(kill), 100);
       await server.exited;
+      clearInterval(killing);
     },
 
     /** Starts it again on the same port, on what is there. */
@@ -367,6 +382,15 @@ function makeTemplate(directory: string, programs: string): void {
       ? stderr
       : `${error.message}: can user ${NOBODY} enter TMPDIR, ${tmpdir()}?`;
   throw new Error(`initdb failed: ${cause}`);
+}
+
+/** Kills a process that may have ended. */
+function kill(pid: number): void {
+  try {
+    process.kill(pid, "SIGKILL");
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error;
+  }
 }
 
 /** What npm's package has in the place of links. */
