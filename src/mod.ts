@@ -18,7 +18,12 @@ export {
 export type { Commit } from "./group_commit/group_commit.ts";
 export { memoryStore, memoryTokens } from "./database/memory.ts";
 export { staticTokens } from "./auth/static_tokens.ts";
-export type { AddOptions, AddOutcome, PlantStore, StoreOutcome } from "./database/database.ts";
+export type {
+  AddOptions,
+  AddOutcome,
+  PlantStore,
+  StoreOutcome,
+} from "./group_commit/plant_store.ts";
 export { DOCS_FILES, type DocsFiles } from "./http/docs.ts";
 export {
   type ErrorCode,

@@ -2,9 +2,9 @@ import { createReadStream, readFileSync, readlinkSync, type Stats, statSync } fr
 import { Readable } from "node:stream";
 
 import { eventLoopTurn, pause, withAbort, withDeadline } from "../async/timers.ts";
-import type { PlantStore, StoreOutcome } from "../database/database.ts";
 import { reasonOfRefusal } from "../database/refusals.ts";
 import { CommandError, ERRORS, PlantStoreError, QuietFailure, reasonOf } from "../errors.ts";
+import type { PlantStore, StoreOutcome } from "../group_commit/plant_store.ts";
 import type { NewPlant } from "../plant/plant.ts";
 import { parsePlant } from "../plant/plant_json.ts";
 import { type Call, DATABASE_FLAG, type Subcommand } from "./command.ts";

@@ -1,6 +1,7 @@
 import type { ServerTokens } from "../auth/token_store.ts";
 import type { GroupCommit } from "../group_commit/group_commit.ts";
-import type { Database, PlantStore } from "./database.ts";
+import type { PlantStore } from "../group_commit/plant_store.ts";
+import type { Database } from "./database.ts";
 
 /**
  * All that the program does with the database of one URL. What differs between databases is here,

@@ -1,4 +1,5 @@
 import type { TokenStore } from "../auth/token_store.ts";
+import type { PlantStore } from "../group_commit/plant_store.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../plant/plant.ts";
 
 /**
@@ -25,86 +26,6 @@ export interface Database extends AsyncDisposable {
  */
 export class DatabaseError extends Error {
   override readonly name = "DatabaseError";
-}
-
-/**
- * The outcome of adding one plant:
- *
- * - `added`: it was not stored before, and is now;
- * - `present`: the identical plant was stored before; nothing changed;
- * - `conflict`: a different plant has the id; that one is unchanged.
- */
-export type AddOutcome = "added" | "present" | "conflict";
-
-/**
- * What a store returns for one plant: its outcome, or `unavailable` if this call did not store it,
- * for example because another transaction has locked its row. Adding it again later is safe, and
- * its client gets `storage_unavailable`.
- */
-export type StoreOutcome = AddOutcome | "unavailable";
-
-/** How to add a batch. */
-export interface AddOptions {
-  /**
-   * When to settle at the latest, in milliseconds from now. `groupCommit()` leaves the last tenth of
-   * its own timeout for telling the clients why it failed.
-   */
-  readonly timeoutMs: number;
-}
-
-/**
- * The port that stores plants. `plantStoreContract` of `plant-store/testing` holds each adapter to
- * these comments.
- *
- * @example A store that takes the first plant of every id
- * ```ts
- * import assert from "node:assert/strict";
- * import { type Plant, type PlantStore, samePlant } from "plant-store";
- *
- * const rows = new Map<bigint, Plant>();
- * const store: PlantStore = {
- *   add: async (plants) =>
- *     plants.map(({ id, ...plant }) => {
- *       const stored = rows.get(id);
- *       if (stored !== undefined) return samePlant(stored, plant) ? "present" : "conflict";
- *       rows.set(id, plant);
- *       return "added";
- *     }),
- *   probe: async () => {},
- * };
- * const fern = { id: 1n, name: "Fern" };
- *
- * assert.deepEqual(await store.add([fern, fern], { timeoutMs: 1_000 }), ["added", "present"]);
- * ```
- */
-export interface PlantStore {
-  /**
-   * Stores a batch in one transaction, or in several if it is very large, and resolves to the
-   * outcome of each plant, in order. Once it resolves, every plant that is `added` or `present`
-   * survives a crash of the process and of the machine.
-   *
-   * A plant whose row another transaction has locked is `unavailable`, even a few seconds after the
-   * lock's end. It delays the others briefly. A database without such locks never returns that.
-   *
-   * An id may occur in the batch more than once: the first plant counts, the others are compared
-   * with it. A conflict is an outcome of one plant only. Several batches may be in flight at once,
-   * in this process and in others, even with the same ids: one plant of each id is `added`. A batch
-   * may have 10,000 plants.
-   *
-   * If the promise rejects, the outcome of the whole batch is unknown, and adding the same batch
-   * again is safe.
-   *
-   * @throws {PlantStoreError} `storage_unavailable` if the database cannot take plants now.
-   */
-  add(plants: readonly NewPlant[], options: AddOptions): Promise<readonly StoreOutcome[]>;
-
-  /**
-   * Resolves if a plant could be stored now: it commits to the database, but changes no plant. It
-   * settles: until it does, no other probe begins.
-   *
-   * @throws {PlantStoreError} `storage_unavailable` if not.
-   */
-  probe(): Promise<void>;
 }
 
 /** How many plants a page has at most. */

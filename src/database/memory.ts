@@ -6,14 +6,9 @@ import {
   type TokenStore,
   type TokenUse,
 } from "../auth/token_store.ts";
+import type { AddOutcome, PlantStore } from "../group_commit/plant_store.ts";
 import { type NewPlant, type Plant, samePlant } from "../plant/plant.ts";
-import {
-  type AddOutcome,
-  type Database,
-  keysetPages,
-  PAGE_PLANTS,
-  type PlantStore,
-} from "./database.ts";
+import { type Database, keysetPages, PAGE_PLANTS } from "./database.ts";
 
 /**
  * A database in memory, lost when the process ends: for tests, and the smallest example of the

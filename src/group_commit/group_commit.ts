@@ -1,8 +1,8 @@
 import { MAX_TIMER_MS, onNextTurn, startDeadline, withDeadline } from "../async/timers.ts";
-import type { AddOutcome, PlantStore, StoreOutcome } from "../database/database.ts";
 import { PlantStoreError, requireNoMore, requireNumber } from "../errors.ts";
 import { type NewPlant, sizeOf } from "../plant/plant.ts";
 import { expectedAfter, lingerMsAfter, nextStep } from "./next_step.ts";
+import type { AddOutcome, PlantStore, StoreOutcome } from "./plant_store.ts";
 
 /** Options of {@linkcode groupCommit}. */
 export interface GroupCommitOptions {

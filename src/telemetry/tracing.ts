@@ -29,9 +29,9 @@ import {
   TracerProvider,
 } from "@opentelemetry/sdk-trace";
 
-import type { PlantStore } from "../database/database.ts";
 import { ConfigError, PlantStoreError, reasonOf } from "../errors.ts";
 import type { GroupCommit } from "../group_commit/group_commit.ts";
+import type { PlantStore } from "../group_commit/plant_store.ts";
 import type { CompletedRequest } from "../http/observer.ts";
 import type { Metric } from "./metrics.ts";
 import { type OtelVariables, readOtelVariables } from "./otel_variables.ts";

@@ -1,9 +1,9 @@
 import { afterEach, beforeEach, expect, jest, spyOn, test } from "bun:test";
 
-import type { AddOutcome, PlantStore, StoreOutcome } from "../../src/database/database.ts";
 import { memoryStore } from "../../src/database/memory.ts";
 import type { PlantStoreError } from "../../src/errors.ts";
 import { groupCommit, type GroupCommitOptions } from "../../src/group_commit/group_commit.ts";
+import type { AddOutcome, PlantStore, StoreOutcome } from "../../src/group_commit/plant_store.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { fern, moss } from "../support/plants.ts";
 import { promisesSettled } from "../support/promises_settled.ts";

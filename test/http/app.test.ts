@@ -3,11 +3,11 @@ import { expect, jest, spyOn, test } from "bun:test";
 import { Elysia, status } from "elysia";
 
 import { staticTokens } from "../../src/auth/static_tokens.ts";
-import type { AddOutcome } from "../../src/database/database.ts";
 import { memoryStore } from "../../src/database/memory.ts";
 import type * as errors from "../../src/errors.ts";
 import { ERRORS, PlantStoreError } from "../../src/errors.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
+import type { AddOutcome } from "../../src/group_commit/plant_store.ts";
 import { type AppOptions, createApp } from "../../src/http/app.ts";
 import type { Observer } from "../../src/http/observer.ts";
 import { postPlant, testApp, TOKEN } from "../support/app.ts";

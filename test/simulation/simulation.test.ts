@@ -1,11 +1,11 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 
 import { shardedCommit } from "../../src/database/citus/sharded_commit.ts";
-import type { PlantStore } from "../../src/database/database.ts";
 import { Pool } from "../../src/database/postgres/pool.ts";
 import { plantStore } from "../../src/database/postgres/postgres_database.ts";
 import { PlantStoreError } from "../../src/errors.ts";
 import { type GroupCommit, groupCommit } from "../../src/group_commit/group_commit.ts";
+import type { PlantStore } from "../../src/group_commit/plant_store.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { INTACT, makeLedger, type Verdict } from "../support/ledger.ts";
 import { printedSeed, randomFrom } from "../support/load.ts";

@@ -1,7 +1,7 @@
-import type { AddOutcome } from "../../src/database/database.ts";
 import type { Client } from "../../src/database/sqlite/bun_driver.ts";
 import { plantStatements } from "../../src/database/sqlite/sqlite_database.ts";
 import { addPlant } from "../../src/database/sqlite/store.ts";
+import type { AddOutcome } from "../../src/group_commit/plant_store.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 
 /** Adds batches by a connection alone, without a store around it. */

@@ -1,11 +1,11 @@
 import { readdirSync } from "node:fs";
 
 import type { ServingOptions } from "../../src/database/adapter.ts";
-import type { PlantStore } from "../../src/database/database.ts";
 import { connect } from "../../src/database/sqlite/bun_driver.ts";
 import { openSqliteWorker } from "../../src/database/sqlite/sqlite_adapter.ts";
 import { sqliteDatabase } from "../../src/database/sqlite/sqlite_database.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
+import type { PlantStore } from "../../src/group_commit/plant_store.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant/plant.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "./program.ts";
 

@@ -1,5 +1,5 @@
-import type { PlantStore } from "../../src/database/database.ts";
 import { PlantStoreError } from "../../src/errors.ts";
+import type { PlantStore } from "../../src/group_commit/plant_store.ts";
 
 /** What a store does to a batch and to a probe, until it is mended. */
 export type Fault =

@@ -2,10 +2,10 @@ import { afterEach, expect, test } from "bun:test";
 import { hostname } from "node:os";
 
 import { accepted } from "../../src/auth/authenticate.ts";
-import type { PlantStore } from "../../src/database/database.ts";
 import { memoryStore } from "../../src/database/memory.ts";
 import { ConfigError, PlantStoreError } from "../../src/errors.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
+import type { PlantStore } from "../../src/group_commit/plant_store.ts";
 import type { AppOptions } from "../../src/http/app.ts";
 import { startTracing } from "../../src/telemetry/tracing.ts";
 import { postPlant, testApp, TOKEN } from "../support/app.ts";

@@ -1,5 +1,6 @@
 import { backoffMs, pause, repeat, withDeadline } from "../../async/timers.ts";
 import { PlantStoreError } from "../../errors.ts";
+import type { PlantStore, StoreOutcome } from "../../group_commit/plant_store.ts";
 import type { NewPlant } from "../../plant/plant.ts";
 import {
   type Access,
@@ -7,7 +8,7 @@ import {
   type ServingDatabase,
   type ServingOptions,
 } from "../adapter.ts";
-import type { Database, PlantStore, StoreOutcome } from "../database.ts";
+import type { Database } from "../database.ts";
 import {
   consequencesOf,
   PostgresFailure,

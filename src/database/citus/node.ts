@@ -1,6 +1,6 @@
+import type { StoreOutcome } from "../../group_commit/plant_store.ts";
 import type { NewPlant } from "../../plant/plant.ts";
 import type { DatabaseMetric } from "../adapter.ts";
-import type { StoreOutcome } from "../database.ts";
 import { PostgresFailure, unavailable } from "../postgres/errors.ts";
 import { Pool, poolMetrics, type Work } from "../postgres/pool.ts";
 import {

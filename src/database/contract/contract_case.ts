@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 
 import { withDeadline } from "../../async/timers.ts";
+import type { StoreOutcome } from "../../group_commit/plant_store.ts";
 import type { NewPlant } from "../../plant/plant.ts";
-import type { Database, StoreOutcome } from "../database.ts";
+import type { Database } from "../database.ts";
 
 /** One promise of a port as a test. Pass both members to the `test` of any test runner. */
 export interface ContractCase {

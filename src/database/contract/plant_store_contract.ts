@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 
+import type { PlantStore } from "../../group_commit/plant_store.ts";
 import {
   type FieldKind,
   type FieldValue,
@@ -12,7 +13,7 @@ import {
   PLANT_FIELDS,
   plantOf,
 } from "../../plant/plant.ts";
-import type { Database, PlantStore } from "../database.ts";
+import type { Database } from "../database.ts";
 import { add, addWithin, type Cases, type ContractCase, contractCases } from "./contract_case.ts";
 
 /** Opens a new, empty store of plants. */

@@ -1,6 +1,7 @@
 import { withDeadline } from "../../async/timers.ts";
+import type { PlantStore } from "../../group_commit/plant_store.ts";
 import type { Access, CreationOptions, DatabaseMetric, OnWarning } from "../adapter.ts";
-import { type Database, DatabaseError, keysetPages, type PlantStore } from "../database.ts";
+import { type Database, DatabaseError, keysetPages } from "../database.ts";
 import type { Connection } from "./connection.ts";
 import { PostgresFailure, withDatabaseError } from "./errors.ts";
 import { failover, type Servers } from "./failover.ts";

@@ -1,8 +1,8 @@
 import { eq, getTableColumns, type SQL, sql, type SQLChunk } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sql";
 
+import type { AddOutcome, StoreOutcome } from "../../group_commit/plant_store.ts";
 import { kindOf, type NewPlant, type Plant, plantOf, samePlant } from "../../plant/plant.ts";
-import type { AddOutcome, StoreOutcome } from "../database.ts";
 import type { Connection } from "./connection.ts";
 import { codeOf } from "./errors.ts";
 import { HeldIds } from "./held_ids.ts";

@@ -2,13 +2,14 @@ import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 
 import { TOKENS_MAX_AGE_MS } from "../../auth/token_store.ts";
+import type { PlantStore } from "../../group_commit/plant_store.ts";
 import {
   type DatabaseAdapter,
   type DatabaseMetric,
   type ServingDatabase,
   type ServingOptions,
 } from "../adapter.ts";
-import type { Database, PlantStore } from "../database.ts";
+import type { Database } from "../database.ts";
 import { warningsOf } from "./files.ts";
 import type { Migration } from "./migrations.ts";
 import type { ConnectOptions } from "./opening.ts";

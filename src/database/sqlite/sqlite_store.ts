@@ -2,7 +2,8 @@ import { resolve } from "node:path";
 
 import { MAX_TIMER_MS } from "../../async/timers.ts";
 import { reasonOf, requireNoMore, requireNumber } from "../../errors.ts";
-import { DatabaseError, type PlantStore } from "../database.ts";
+import type { PlantStore } from "../../group_commit/plant_store.ts";
+import { DatabaseError } from "../database.ts";
 import { NODE, plantStatements } from "./node_driver.ts";
 import { BUSY_TIMEOUT_MS, type ConnectOptions, openDatabase } from "./opening.ts";
 import { sqlitePath } from "./path.ts";

@@ -1,6 +1,6 @@
 import { backoffMs, pause, withDeadline } from "../../async/timers.ts";
+import type { AddOutcome, PlantStore } from "../../group_commit/plant_store.ts";
 import { type NewPlant, samePlant } from "../../plant/plant.ts";
-import type { AddOutcome, PlantStore } from "../database.ts";
 import { checkpointer, type CheckpointThread } from "./checkpoint.ts";
 import type { Connection, PlantStatements } from "./driver.ts";
 import { toDatabaseError } from "./errors.ts";

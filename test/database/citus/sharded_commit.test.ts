@@ -1,9 +1,9 @@
 import { expect, test } from "bun:test";
 
 import { shardedCommit } from "../../../src/database/citus/sharded_commit.ts";
-import type { PlantStore } from "../../../src/database/database.ts";
 import { memoryStore } from "../../../src/database/memory.ts";
 import { groupCommit } from "../../../src/group_commit/group_commit.ts";
+import type { PlantStore } from "../../../src/group_commit/plant_store.ts";
 import { fern, ivy } from "../../support/plants.ts";
 
 /** A store that counts its batches. */

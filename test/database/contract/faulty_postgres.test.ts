@@ -5,7 +5,7 @@ import { type ReservedSQL, SQL } from "bun";
 
 import { pause } from "../../../src/async/timers.ts";
 import { plantStoreContract } from "../../../src/database/contract/mod.ts";
-import type { AddOutcome, PlantStore } from "../../../src/database/database.ts";
+import type { AddOutcome, PlantStore } from "../../../src/group_commit/plant_store.ts";
 import { type NewPlant, type Plant, plantOf, samePlant } from "../../../src/plant/plant.ts";
 import { skipsCluster } from "../../support/postgres.ts";
 import { withCluster } from "../../support/postgres_database.ts";

@@ -6,8 +6,8 @@ import {
   plantStoreContract,
   tokenStoreContract,
 } from "../../../src/database/contract/mod.ts";
-import type { AddOutcome, PlantStore } from "../../../src/database/database.ts";
 import { memoryDatabase } from "../../../src/database/memory.ts";
+import type { AddOutcome, PlantStore } from "../../../src/group_commit/plant_store.ts";
 import {
   type FieldValue,
   kindOf,

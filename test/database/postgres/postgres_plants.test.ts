@@ -1,6 +1,6 @@
 import { describe, expect, test } from "bun:test";
 
-import type { StoreOutcome } from "../../../src/database/database.ts";
+import type { StoreOutcome } from "../../../src/group_commit/plant_store.ts";
 import type { NewPlant } from "../../../src/plant/plant.ts";
 import { fern } from "../../support/plants.ts";
 import { skipsCluster, startCluster } from "../../support/postgres.ts";
