@@ -182,6 +182,14 @@ test("a room enters a database by its doors only", () => {
   expect(Object.fromEntries(found)).toEqual(DOORS);
 });
 
+test("only Citus's room knows that shards exist, and only the choice of an adapter that Citus does", () => {
+  const knowing = (word: RegExp) =>
+    sources.filter(({ text }) => word.test(namesOf(text))).map(({ path }) => path);
+  const outside = (path: string) => !path.startsWith("database/citus/");
+  expect(knowing(/shard/i).filter(outside)).toEqual([]);
+  expect(knowing(/citus/i).filter(outside)).toEqual(["database/location.ts"]);
+});
+
 /** Two files that import from each other are one file, or share something that belongs below both. */
 test("no file imports itself by way of others, for a type or not", () => {
   const circles = sources.filter(({ path, imports }) =>
