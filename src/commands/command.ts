@@ -40,6 +40,8 @@ export interface Call {
    * @throws {ConfigError} If a value cannot be used.
    */
   readonly config: () => Promise<Config>;
+  /** Sentences on variables whose names are close to those of settings. */
+  readonly mistyped: () => readonly string[];
   /** The adapter of the database that the configuration names. */
   readonly adapter: () => Promise<DatabaseAdapter>;
 }

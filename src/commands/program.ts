@@ -5,8 +5,10 @@ import { version } from "../build/version.ts" with { type: "macro" };
 import { DatabaseError } from "../database/database.ts";
 import { adapterOf } from "../database/location.ts";
 import { CommandError, ConfigError, escapeControls, QuietFailure } from "../errors.ts";
+import { mistypedVariables } from "../settings/mistyped.ts";
 import { withDatabaseUrlFile } from "../settings/secret_files.ts";
 import { type Config, type Environment, type Flags, parseConfig } from "../settings/settings.ts";
+import { startLogging } from "../telemetry/logging.ts";
 import { backup } from "./backup.ts";
 import { check } from "./check.ts";
 import { DATABASE_FLAG, HELP_WIDTH, type Subcommand } from "./command.ts";
@@ -31,13 +33,16 @@ export async function run(
   io: Io,
 ): Promise<number> {
   let help = "";
+  let isServing = false;
   const action: Action = async (subcommand, parsed) => {
+    isServing = subcommand === serve;
     const flags: Flags = parsed.opts();
     // Once: the file of the database's URL may be a pipe.
     let reading: Promise<Config> | undefined;
     const config = () => (reading ??= readConfig(environment, flags, io));
     const adapter = async () => adapterOf((await config()).database);
-    await subcommand.run({ io, argument: parsed.args[0] ?? "", flags, config, adapter });
+    const mistyped = () => mistypedVariables(environment);
+    await subcommand.run({ io, argument: parsed.args[0] ?? "", flags, config, mistyped, adapter });
   };
 
   const program = declareProgram(action, {
@@ -51,7 +56,7 @@ export async function run(
     if (help !== "") await writeOutput(io, help);
     return 0;
   } catch (error) {
-    return toExitCode(error, io);
+    return toExitCode(error, isServing && logsJson(environment) ? withJson(io) : io);
   }
 }
 
@@ -93,8 +98,9 @@ export function declareProgram(action: Action, output: OutputConfiguration = {})
       },
 
       formatHelp(command, help) {
-        // It has its flags among the settings.
-        if (command.name() === "serve") help.visibleOptions = () => [];
+        // It has the flags of settings among those.
+        if (command.name() === "serve")
+          help.visibleOptions = () => command.options.filter(({ description }) => description);
         return Help.prototype.formatHelp(command, help);
       },
     })
@@ -155,6 +161,28 @@ async function readConfig(environment: Environment, flags: Flags, { stop }: Io):
   const variables = await withAbort(withDatabaseUrlFile(environment, flags), stop);
   if (variables === undefined) throw new CommandError("Stopped: DATABASE_URL_FILE was not read");
   return parseConfig(variables, flags);
+}
+
+/** Whether whatever reads the log of a server expects JSON, even of a start that is refused. */
+function logsJson(environment: Environment): boolean {
+  return environment["LOG_FORMAT"]?.trim() === "json";
+}
+
+/** Prints messages as errors of the log. */
+function withJson(io: Io): Io {
+  return {
+    ...io,
+    stderr(text) {
+      using logging = startLogging({
+        level: "error",
+        format: "json",
+        colors: false,
+        output: io.log,
+      });
+      // A brace would begin a placeholder.
+      logging.log.error(text.trimEnd().replace(/[{}]/g, "$&$&"));
+    },
+  };
 }
 
 /**

@@ -1,12 +1,36 @@
+import { DatabaseError } from "../database/database.ts";
+import { CommandError, ConfigError } from "../errors.ts";
 import { runService } from "../server/service.ts";
-import { settingsHelp, type Subcommand } from "./command.ts";
+import { checkStart } from "../server/start_check.ts";
+import { type Call, settingsHelp, type Subcommand } from "./command.ts";
+import { writeOutput } from "./terminal.ts";
 
 /** `plant-store serve`: ends after a signal; fails if the storage failed, even during the stop. */
 export const serve: Subcommand = {
   usage: "serve",
   description: "Serve the API; the default without a command",
-  flags: [["--host <address>"], ["--port <number>"], ["--database <url>"]],
+  flags: [
+    ["--check", "Check all that a start can be refused for, and exit with 0 or 2"],
+    ["--host <address>"],
+    ["--port <number>"],
+    ["--database <url>"],
+  ],
   help: settingsHelp,
   example: "serve --port 8080 --database /var/lib/plant-store/plants.db",
-  run: async ({ io, config }) => runService(await config(), io),
+  run: async (call) =>
+    call.flags["check"] === true
+      ? checkOnly(call)
+      : runService(await call.config(), call.io, call.mistyped()),
 };
+
+/** For scripts every refusal is a usage error. */
+async function checkOnly({ io, config, mistyped }: Call): Promise<void> {
+  for (const warning of mistyped()) io.stderr(`${warning}\n`);
+
+  try {
+    await writeOutput(io, `${await checkStart(await config())}\n`);
+  } catch (error) {
+    const isRefusal = error instanceof DatabaseError || error instanceof CommandError;
+    throw isRefusal ? new ConfigError(error.message, { cause: error }) : error;
+  }
+}

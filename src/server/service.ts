@@ -16,7 +16,7 @@ import { type Config, loggableSettings } from "../settings/settings.ts";
 import { type Logging, type LogOutput, startLogging } from "../telemetry/logging.ts";
 import { createMetrics, type Metric } from "../telemetry/metrics.ts";
 import { createObserver } from "../telemetry/service_observer.ts";
-import type { Tracing } from "../telemetry/tracing.ts";
+import type { Tracing, TracingOptions } from "../telemetry/tracing.ts";
 import { offerFirstToken, type TokenTerminal } from "./first_token.ts";
 import { HttpServer } from "./http_server.ts";
 import { watchEventLoop } from "./watchdog.ts";
@@ -36,16 +36,22 @@ export interface ServiceIo extends TokenTerminal {
 /**
  * Runs the service: from its start until a signal, or until its storage fails.
  *
+ * @param warnings What the log has first. @default nothing
  * @throws {QuietFailure} If the storage failed, even during the stop: the log says what did.
  * @throws {ConfigError} If a file of the configuration cannot be used.
  * @throws {CommandError} If the server cannot listen, or the tokens cannot be read.
  * @throws {DatabaseError} If the database cannot be opened.
  */
-export async function runService(config: Config, io: ServiceIo): Promise<void> {
+export async function runService(
+  config: Config,
+  io: ServiceIo,
+  warnings: readonly string[] = [],
+): Promise<void> {
   const format = config.logFormat ?? (io.isTerminal ? "pretty" : "json");
   const { log: output, hasColors: colors } = io;
   using logging = startLogging({ level: config.logLevel, format, colors, output });
   const { log } = logging;
+  for (const warning of warnings) log.warning(warning);
   const lifetime = beginLifetime(io.stop, config, log);
 
   {
@@ -144,7 +150,10 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
 
   const metrics = createMetrics();
   metrics.register(() => ofProcess(server, io.log));
-  const tracing = await loadTracing(config, log);
+  const tracing = await loadTracing(config, {
+    onFailure: (reason) => log.warning("Trace export failed", { reason }),
+    onIgnored: (variables) => log.warning("OpenTelemetry variables ignored", { variables }),
+  });
   if (tracing !== undefined) {
     metrics.register(tracing.metrics);
     const reason = `the collector did not accept the last spans in time (${tracing.collector})`;
@@ -313,17 +322,14 @@ function internalError(cause: unknown, observer: Observer): Response {
 }
 
 /** OpenTelemetry is large: only a server with a collector loads it. */
-async function loadTracing(config: Config, log: Logger): Promise<Tracing | undefined> {
-  const { tracing, tracesExporter } = config;
+export async function loadTracing(
+  { tracing, tracesExporter }: Config,
+  events: Pick<TracingOptions, "onFailure" | "onIgnored">,
+): Promise<Tracing | undefined> {
   if (tracing === undefined || tracesExporter === "none") return undefined;
 
   const { startTracing } = await import("../telemetry/tracing.ts");
-  return startTracing({
-    ...tracing,
-    serviceVersion: version(),
-    onFailure: (reason) => log.warning("Trace export failed", { reason }),
-    onIgnored: (variables) => log.warning("OpenTelemetry variables ignored", { variables }),
-  });
+  return startTracing({ ...tracing, ...events, serviceVersion: version() });
 }
 
 /**

@@ -1,6 +1,7 @@
 import { JWT_ALGORITHMS } from "../auth/jwt.ts";
 import { publicUrl } from "../auth/public_url.ts";
 import { describeHost } from "../database/postgres/url.ts";
+import { ConfigError } from "../errors.ts";
 import {
   bare,
   type Input,
@@ -225,8 +226,9 @@ export const SETTINGS = {
 
   logLevel: setting("Observability", {
     variables: { LOG_LEVEL: "info" },
-    meaning: "the lowest level to log: `debug`, `info`, `warning` or `error`",
-    parse: (level) => parseChoice(level, ["debug", "info", "warning", "error"]),
+    meaning: "the lowest level to log: `debug`, `info`, `warning` (or `warn`) or `error`",
+    parse: (level) =>
+      level.text === "warn" ? "warning" : parseChoice(level, ["debug", "info", "warning", "error"]),
   }),
 
   logFormat: setting("Observability", {
@@ -310,7 +312,20 @@ export function parseConfig(environment: Environment, flags: Flags = {}): Config
     return [name, parse(...inputs)];
   });
 
-  return Object.fromEntries(values) as Config;
+  const config = Object.fromEntries(values) as Config;
+  requireProvider(config);
+  return config;
+}
+
+/** Without a provider, what limits its JWTs would limit nothing. */
+function requireProvider(config: Config): void {
+  const given = (["jwtScope", "jwtSubjects", "jwtAlgorithms"] as const)
+    .filter((name) => config[name] !== undefined)
+    .flatMap((name) => Object.keys(SETTINGS[name].variables));
+  if (config.jwt !== undefined || given.length === 0) return;
+
+  const missing = Object.keys(SETTINGS.jwt.variables).join(" and ");
+  throw new ConfigError(`Cannot use ${given.join(" and ")} without ${missing}`);
 }
 
 /** The bare value of a variable; empty if it is not set. */

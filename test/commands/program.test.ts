@@ -12,7 +12,7 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 
 /** Every command, with the arguments and the flags that it has. */
 const COMMANDS = [
-  { command: "serve", args: "", flags: ["--host", "--port", "--database"] },
+  { command: "serve", args: "", flags: ["--check", "--host", "--port", "--database"] },
   { command: "token create", args: " <name>", flags: ["--expires", "--scope", "--database"] },
   { command: "token list", args: "", flags: ["--json", "--database"] },
   { command: "token revoke", args: " <name>", flags: ["--database"] },

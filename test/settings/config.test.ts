@@ -209,6 +209,7 @@ const INTEGERS = [
   "SHUTDOWN_TIMEOUT_MS",
 ];
 const NO_URL = "expected file:PATH or postgres://…";
+const WITHOUT_PROVIDER = " without AUTH_JWKS_URL and AUTH_ISSUER and AUTH_AUDIENCE";
 const NO_ORIGIN = "expected origins such as https://app.example.org";
 const NO_BASE_URL = "expected an http or https URL without a password, a query and a fragment";
 
@@ -241,6 +242,9 @@ const refused: [values: string[], variable: string, says: string][] = [
   [["https://id.example.com/"], "AUTH_ISSUER", "without AUTH_JWKS_URL and AUTH_AUDIENCE"],
   [["https://id.example.com/jwks"], "AUTH_JWKS_URL", "without AUTH_ISSUER and AUTH_AUDIENCE"],
   [["plants:write plants:read"], "AUTH_SCOPE", "expected the name of one scope"],
+  [["plants:write"], "AUTH_SCOPE", WITHOUT_PROVIDER],
+  [["repo:garden/plants"], "AUTH_SUBJECTS", WITHOUT_PROVIDER],
+  [["ES256"], "AUTH_ALGORITHMS", WITHOUT_PROVIDER],
   [["HS256"], "AUTH_ALGORITHMS", "Cannot use AUTH_ALGORITHMS=HS256: expected RS256, RS384"],
   [["ES256,none"], "AUTH_ALGORITHMS", "Cannot use AUTH_ALGORITHMS=none: expected RS256, RS384"],
   [["ES256,"], "AUTH_ALGORITHMS", 'Cannot use AUTH_ALGORITHMS="": expected RS256, RS384'],
@@ -272,6 +276,10 @@ test.each(refused.flatMap(([values, ...rest]) => values.map((value) => [value, .
     expect(() => parseConfig({ [variable]: value })).toThrow(says);
   },
 );
+
+test("LOG_LEVEL=warn, the word of most loggers, is warning", () => {
+  expect(parseConfig({ LOG_LEVEL: "warn" }).logLevel).toBe("warning");
+});
 
 const UNSAFE = [
   "http://id.example.com/jwks",

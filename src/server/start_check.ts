@@ -1,0 +1,35 @@
+import { adapterOf } from "../database/location.ts";
+import { readPostgresUrl, readStaticTokens } from "../settings/secret_files.ts";
+import type { Config } from "../settings/settings.ts";
+import { HttpServer } from "./http_server.ts";
+import { loadTracing } from "./service.ts";
+
+/**
+ * Checks what a start can be refused for, without starting: files of secrets, the certificate,
+ * OpenTelemetry's variables, and the database, which is neither created nor migrated. Does not
+ * listen: the server may run.
+ *
+ * @returns What a start would do to the database, as a sentence.
+ * @throws {ConfigError} If a file or a variable cannot be used.
+ * @throws {DatabaseError} If the database cannot be opened.
+ */
+export async function checkStart(config: Config): Promise<string> {
+  await readStaticTokens(config);
+  await new HttpServer(config, new AbortController().signal).loadCertificate();
+  await (await loadTracing(config, { onFailure() {}, onIgnored() {} }))?.close();
+
+  const { databaseUrlFile: urlFile, production } = config;
+  const readUrl = urlFile === undefined ? undefined : () => readPostgresUrl(urlFile);
+  const adapter = await adapterOf(config.database, readUrl);
+  const pending = (await adapter.migrate({ dryRun: true })).map(({ tag }) => tag);
+  // drizzle-kit counts them.
+  const isNew = pending[0]?.startsWith("0000_") === true;
+
+  if (isNew && !production) return `A start creates the database "${adapter.name}"`;
+  if (pending.length > 0 && !isNew)
+    return `A start migrates the database "${adapter.name}": ${pending.join(", ")}`;
+
+  // As every command that writes does: here a start in production is refused if there is none.
+  await using _ = await adapter.openForWriting();
+  return `The database "${adapter.name}" is up to date`;
+}

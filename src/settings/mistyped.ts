@@ -1,0 +1,38 @@
+import { type Environment, SETTINGS } from "./settings.ts";
+
+/** How many letters a mistyped name may differ in. */
+const MAX_DISTANCE = 2;
+/** Shorter names, such as `HOST`, are too close to others that mean something. */
+const MIN_LENGTH = 8;
+
+/**
+ * Finds variables that nothing reads, because a letter or two of a setting's name is wrong.
+ *
+ * @returns A sentence for each, without its value.
+ */
+export function mistypedVariables(environment: Environment): string[] {
+  const known = Object.values(SETTINGS).flatMap(({ variables }) => Object.keys(variables));
+  const long = known.filter((name) => name.length >= MIN_LENGTH);
+
+  return Object.entries(environment).flatMap(([variable, value]) => {
+    if (!value || known.includes(variable)) return [];
+    const meant = long.find((name) => isClose(variable, name));
+    return meant === undefined ? [] : `Ignored ${variable}: did you mean ${meant}?`;
+  });
+}
+
+/** Whether two names differ in a letter or two that are added, missing or wrong (Levenshtein). */
+function isClose(one: string, other: string): boolean {
+  if (Math.abs(one.length - other.length) > MAX_DISTANCE) return false;
+
+  let row = Array.from({ length: other.length + 1 }, (_, index) => index);
+  for (const [place, letter] of [...one].entries()) {
+    const next = [place + 1];
+    for (const [index, expected] of [...other].entries()) {
+      const changed = (row[index] ?? 0) + (letter === expected ? 0 : 1);
+      next.push(Math.min(changed, (row[index + 1] ?? 0) + 1, (next[index] ?? 0) + 1));
+    }
+    row = next;
+  }
+  return (row.at(-1) ?? 0) <= MAX_DISTANCE;
+}

@@ -1,0 +1,105 @@
+import { Database } from "bun:sqlite";
+import { expect, test } from "bun:test";
+import { readdirSync } from "node:fs";
+
+import { CLOSED_PORT } from "../support/client.ts";
+import { emptyDirectory } from "../support/program.ts";
+import { runCommand } from "../support/stream_io.ts";
+
+const checkStart = (database: string, environment: Record<string, string> = {}) =>
+  runCommand(["serve", "--check", "--database", database], environment);
+
+test("serve --check says what a start would do to the database, and does not do it", async () => {
+  using directory = emptyDirectory();
+  const path = directory.at("plants.db");
+
+  expect(await checkStart(path)).toEqual({
+    exitCode: 0,
+    stdout: `A start creates the database "${path}"\n`,
+    stderr: "",
+  });
+  expect(readdirSync(directory.path)).toEqual([]);
+
+  await runCommand(["migrate", "--database", path], {});
+  expect(await checkStart(path, { NODE_ENV: "production" })).toEqual({
+    exitCode: 0,
+    stdout: `The database "${path}" is up to date\n`,
+    stderr: "",
+  });
+
+  // As an older version has left it.
+  {
+    using database = new Database(path);
+    database.run(
+      "DELETE FROM __drizzle_migrations WHERE id = (SELECT max(id) FROM __drizzle_migrations)",
+    );
+  }
+  const before = await Bun.file(path).bytes();
+  expect(await checkStart(path)).toEqual({
+    exitCode: 0,
+    stdout: expect.stringMatching(/^A start migrates the database "[^"]+": \d{4}_\w+\n$/),
+    stderr: "",
+  });
+  expect(await Bun.file(path).bytes()).toEqual(before);
+});
+
+test.each<[what: string, environment: Record<string, string>, refusal: RegExp]>([
+  [
+    "a missing database in production",
+    { NODE_ENV: "production" },
+    /^Cannot open database .*: there is no such file/,
+  ],
+  ["a setting", { PORT: "abc" }, /^Cannot use PORT=abc: expected/],
+  ["a file of tokens", { AUTH_TOKENS_FILE: "missing" }, /^Cannot use AUTH_TOKENS_FILE "missing"/],
+  [
+    "a certificate",
+    { TLS_CERT_FILE: "missing.pem", TLS_KEY_FILE: "missing.pem" },
+    /^Cannot use TLS_CERT_FILE "missing.pem"/,
+  ],
+  [
+    "a server that cannot be reached",
+    { DATABASE_URL: `postgres://me@127.0.0.1:${CLOSED_PORT}/plants` },
+    /^Cannot open database "plants": /,
+  ],
+])("serve --check is exit code 2, and one line, for %s", async (_what, environment, refusal) => {
+  using directory = emptyDirectory();
+  const database = `file:${directory.at("plants.db")}`;
+  const ended = await runCommand(["serve", "--check"], { DATABASE_URL: database, ...environment });
+
+  expect(ended).toEqual({ exitCode: 2, stdout: "", stderr: expect.stringMatching(refusal) });
+  expect(ended.stderr.trimEnd()).not.toContain("\n");
+  expect(readdirSync(directory.path)).toEqual([]);
+});
+
+test("serve --check names variables that nothing reads", async () => {
+  using directory = emptyDirectory();
+  const ended = await checkStart(directory.at("plants.db"), {
+    DATABSE_URL: "x",
+    AUTH_TOKEN: "secret",
+  });
+  expect(ended.stderr).toBe(
+    "Ignored DATABSE_URL: did you mean DATABASE_URL?\nIgnored AUTH_TOKEN: did you mean AUTH_TOKENS?\n",
+  );
+});
+
+test.each([
+  ["2", { PORT: "abc" }, "Cannot use PORT=abc: expected an integer from 0 to 65535"],
+  [
+    "1",
+    { NODE_ENV: "production", DATABASE_URL: "{missing}.db" },
+    'Cannot open database "{missing}.db": ',
+  ],
+])(
+  "with LOG_FORMAT=json, a start that is refused with %s is a line of JSON",
+  async (exitCode, environment, message) => {
+    const { stderr, ...ended } = await runCommand([], { LOG_FORMAT: "json", ...environment });
+
+    expect(ended).toEqual({ exitCode: Number(exitCode), stdout: "" });
+    expect(JSON.parse(stderr)).toEqual({
+      "@timestamp": expect.any(String),
+      level: "ERROR",
+      logger: "plant-store",
+      message: expect.stringContaining(message),
+    });
+  },
+);
