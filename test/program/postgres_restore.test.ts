@@ -161,4 +161,22 @@ describe.skipIf(skipsInstalled())("a dump of PostgreSQL", () => {
     expect(await attempt(RESTORE_PLAIN)).toMatchObject({ exitCode: 0 });
     expect(await count("plants")).toBe("499");
   });
+
+  test("gives a single plant back that was deleted, and no other", async () => {
+    await using world = await makeWorld();
+    const { follow, attempt, count } = world;
+    const [DELETE = "", RESTORE_ONE = ""] = blocks("One plant", "sh");
+    await follow(DUMP);
+
+    expect(await follow(DELETE)).toBe("DELETE 1");
+    await follow(`psql --command 'DELETE FROM plants WHERE id = 70' plants`);
+    await follow(RESTORE_ONE);
+    expect(await count("plants WHERE id = 7")).toBe("1");
+    expect(await count("plants")).toBe("999");
+
+    await follow(`${DELETE}\necho '{"id":7,"name":"another"}' | plant-store import -`);
+    expect(await attempt(RESTORE_ONE)).toMatchObject({
+      stderr: expect.stringContaining("0 added, 0 already there, 1 refused"),
+    });
+  });
 });
