@@ -40,6 +40,8 @@ export function respond(
 
   return (request) => {
     const arrivedAt = performance.now();
+    const { method } = request;
+    const isHead = method === "HEAD";
     const path = findAndNormalize(request, findPath);
     const requestId = requestIdOf(request);
     const clientAddress = () => options.clientAddress(request);
@@ -48,11 +50,11 @@ export function respond(
     const complete = (response: Response, error?: number) => {
       response.headers.set(REQUEST_ID, requestId);
       cors?.addHeaders(response, request);
-      if (request.method === "HEAD") completeHead(response);
+      if (isHead) completeHead(response);
 
       attempt(requestId, () =>
         observer.onResponse({
-          method: request.method,
+          method,
           path: path?.pattern ?? "other",
           status: response.status,
           error,
@@ -77,7 +79,6 @@ export function respond(
           : new PlantStoreError("internal", internalMessage(request), { cause });
       attempt(requestId, () => observer.onError(error, { requestId, clientAddress }));
 
-      const isHead = request.method === "HEAD";
       const response = isHead ? headOf(error) : errorResponse(error);
       // RFC 9110, section 15.5.6.
       if (error.code === "method_not_allowed") response.headers.set("allow", path?.allow ?? "");
@@ -89,7 +90,7 @@ export function respond(
       const closes = response.headers.get("connection") === "close";
       const isReadOn = closes && error.code !== "malformed_request" && !isHead;
       // After CONNECT there is no body, only bytes of a tunnel.
-      return isReadOn && request.method !== "CONNECT"
+      return isReadOn && method !== "CONNECT"
         ? lingeringClose(errorBody(error), response, request)
         : response;
     };
@@ -101,7 +102,7 @@ export function respond(
         new PlantStoreError("malformed_request", "trailers are not supported: send no `Trailer`"),
       );
     if (path === undefined) return fail(new PlantStoreError("unknown_path"));
-    const access = path.access.get(request.method);
+    const access = path.access.get(method);
     if (access === undefined) {
       const preflight = cors?.preflight(request, path.allow);
       if (preflight === undefined) return fail(new PlantStoreError("method_not_allowed"));
