@@ -15,7 +15,7 @@ const MAX_BYTES = 16_000_000;
  * whatever its size, and a body may come in chunks of one byte. There are no pauses between pieces:
  * in a pause Bun would join chunks up to a mebibyte, and such a mebibyte costs 40 milliseconds.
  */
-const PIECE_BYTES = 64_000;
+const PIECE_BYTES = 250_000;
 
 /** Maximum number of lingering connections. With more, the oldest one is closed. */
 const MAX_LINGERING = 256;
@@ -30,7 +30,7 @@ const lingering = new Set<AbortController>();
  * until the body has ended.
  *
  * What remains: a client still loses the response if it reads nothing before it has sent more than
- * {@linkcode MAX_BYTES} or 250 chunks, or sends for longer than {@linkcode MAX_MS}.
+ * {@linkcode MAX_BYTES} or 64 chunks, or sends for longer than {@linkcode MAX_MS}.
  *
  * @param text The body of the response. It is sent in chunks, because its end is to wait.
  */

@@ -35,9 +35,9 @@ function silent() {
 }
 
 test.each([
-  [1, 250],
-  [10_000, 2_500_000],
-  [64_000, 16_000_000],
+  [1, 64],
+  [10_000, 640_000],
+  [250_000, 16_000_000],
   [1_000_000, 16_000_000],
 ])("of a refused body in pieces of %i bytes, %i bytes are read", async (size, most) => {
   const { body, read } = endless(size);
