@@ -187,6 +187,7 @@ test("the build uses nothing of Bun, and of Node only what all runtimes have", a
 
   expect([...new Set(builtIn)].toSorted()).toEqual([
     "node:assert/strict",
+    "node:child_process",
     "node:crypto",
     "node:fs",
     "node:path",
