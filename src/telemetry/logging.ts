@@ -139,6 +139,16 @@ function property([name, value]: [string, unknown]): string {
   if (value === undefined || value === "") return "";
   if (typeof value === "string") return ` ${name}=${escapeControls(JSON.stringify(value))}`;
 
+  if (isRecord(value))
+    return Object.entries(value)
+      .map(([member, of]) => property([`${name}.${member}`, of]))
+      .join("");
+
   const text = typeof value === "object" ? Bun.inspect(value, { compact: true }) : String(value);
   return ` ${name}=${text.split("\n").map(escapeControls).join("\n    ")}`;
+}
+
+/** Whether a value is an object of facts, and neither an error nor a list. */
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return value !== null && Object.getPrototypeOf(value) === Object.prototype;
 }

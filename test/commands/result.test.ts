@@ -49,6 +49,25 @@ function failed(line: string, exitCode = 1) {
   return { exitCode, stdout: "", stderr };
 }
 
+test("on a terminal, the result of check comes after the progress bar is erased", async () => {
+  using here = await world();
+  const order: string[] = [];
+  const { exitCode } = await runCommand(
+    ["check", "--database", here.at("plants.db")],
+    {},
+    {
+      isTerminal: true,
+      isAnsi: true,
+      // stderr and stdout are written independently: only then is the bar gone.
+      printed: async () => void order.push("erased"),
+      write: async (text) => void order.push(text),
+    },
+  );
+
+  expect(exitCode).toBe(0);
+  expect(order).toEqual(["erased", expect.stringContaining(" is sound: ")]);
+});
+
 test("with --json, check, backup, import and restore print one object on one line, and no message", async () => {
   using here = await world();
   const { bytes } = here;

@@ -139,7 +139,7 @@ test.concurrent(
 
     const configuration = lines.find((line) => line.includes("Configuration in force"));
     expect(configuration).toContain(
-      'database={ adapter: "sqlite", path: "plants.db" } authTokens=1 queueLimit=5000',
+      'database.adapter="sqlite" database.path="plants.db" authTokens=1 queueLimit=5000',
     );
     expect(configuration).not.toMatch(/maxBodyBytes|logLevel/);
   },

@@ -46,11 +46,11 @@ test("for people, a line has its properties behind the message, except those wit
     port: 0,
     tls: undefined,
     origins: "",
-    database: { path: "plants.db" },
+    database: { adapter: "postgres", hosts: ["db1:5432"], sslmode: undefined },
   });
 
   expect(text).toMatch(
-    /^[\d:.]+ INF Configuration in force port=0 database=\{ path: "plants.db" \}\n$/,
+    /^[\d:.]+ INF Configuration in force port=0 database\.adapter="postgres" database\.hosts=\[ "db1:5432" \]\n$/,
   );
 });
 
