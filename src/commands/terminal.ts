@@ -39,12 +39,17 @@ export interface Io {
 }
 
 /**
- * Writes a command's result, or a piece of it.
+ * Writes a command's result, or a piece of it, once the messages before it are out: both may go to
+ * one terminal.
  *
  * @throws {QuietFailure} If the reader of a pipe has ended.
  * @throws {CommandError} If writing fails otherwise, for example on a full disk.
  */
-export async function writeOutput({ write }: Pick<Io, "write">, text: string): Promise<void> {
+export async function writeOutput(
+  { write, printed }: Pick<Io, "write" | "printed">,
+  text: string,
+): Promise<void> {
+  await printed();
   try {
     await write(text);
   } catch (cause) {

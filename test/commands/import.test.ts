@@ -385,15 +385,24 @@ test.each([
   [
     2_000,
     { done: 250, total: 1_000, plants: 3_000 },
-    "[#####---------------] 25% 3,000 plants, 1,500/s",
+    "[#####---------------] 25%, 0:06 left, 3,000 plants, 1,500/s",
   ],
-  [4e6, { done: 500, total: 1_000, plants: 8_000 }, "[##########----------] 50% 8,000 plants, 2/s"],
-  [4e6, { plants: 9_000, total: 9_000 }, "[####################] 100% 9,000 plants, 2/s"],
-  [2_000, { done: 250, total: 1_000 }, "[#####---------------] 25%"],
+  [
+    4e6,
+    { done: 500, total: 1_000, plants: 8_000 },
+    "[##########----------] 50%, 66:40 left, 8,000 plants, 2/s",
+  ],
+  [4e6, { plants: 9_000, total: 9_000 }, "[####################] 100%, 9,000 plants, 2/s"],
+  [19_900, { done: 250, total: 1_000 }, "[#####---------------] 25%, 1:00 left"],
   [2_000, { done: 250, plants: 3_000 }, "3,000 plants, 1,500/s"],
 ])("after %d ms of %j the bar is %s", (ms, state, line) => {
-  expect(barOf()(ms, (bar) => bar.update(state))).toBe(`\r\x1b[K${line}`);
+  expect(barOf()(ms, (bar) => bar.update(state))).toBe(`\r\x1b[K${cut(line)}`);
 });
+
+/** A line that a narrow terminal cuts, where it would wrap others. */
+function cut(line: string): string {
+  return `\x1b[?7l${line} \x1b[?7h`;
+}
 
 test("the bar is drawn ten times a second at most", () => {
   const at = barOf();
@@ -407,7 +416,7 @@ test("messages go above the bar, and clear() leaves nothing of it", () => {
   const at = barOf();
   expect(at(50, (bar) => bar.print("early\n"))).toBe("early\n");
   at(1_000, (bar) => bar.update({ plants: 10 }));
-  expect(at(1_000, (bar) => bar.print("words\n"))).toBe("\r\x1b[Kwords\n10 plants, 10/s");
+  expect(at(1_000, (bar) => bar.print("words\n"))).toBe(`\r\x1b[Kwords\n${cut("10 plants, 10/s")}`);
   expect(at(1_000, (bar) => bar.clear())).toBe("\r\x1b[K");
   expect(at(1_000, (bar) => bar.clear())).toBe("");
 });
