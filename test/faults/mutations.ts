@@ -39,7 +39,7 @@ export const SWAP_OUTCOMES = change(
 /** Lets a different plant take an id that is taken, as INSERT OR REPLACE does. */
 export const REPLACE_ON_CONFLICT = change(
   "database/sqlite/sqlite_database.ts",
-  ".onConflictDoNothing()",
+  ".onConflictDoNothing({ target: plants.id })",
   ".onConflictDoUpdate({ target: plants.id, set: { name: sql`excluded.name`, tag: sql`excluded.tag` } })",
 );
 

@@ -29,7 +29,7 @@ test("a preflight of a known origin is answered 204 without credentials, and nam
     204,
     {
       "access-control-allow-origin": ORIGIN,
-      "access-control-allow-methods": "POST",
+      "access-control-allow-methods": expect.stringMatching(/\bPOST$/),
       "access-control-allow-headers": "authorization,baggage,content-type,sentry-trace",
       "access-control-expose-headers": EXPOSED,
       "access-control-max-age": "7200",
@@ -68,7 +68,7 @@ test.each([
     response.headers.get("access-control-allow-origin"),
     response.headers.get("vary"),
   ]).toEqual([null, "origin"]);
-  expect(response.headers.get("allow")).toBe("POST");
+  expect(response.headers.get("allow")).toEndWith("POST");
   expect(await readError(response)).toMatchObject({ status: 405, error: 4051 });
 });
 

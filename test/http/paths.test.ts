@@ -51,7 +51,8 @@ test("each path of the table has a route, and its methods are those of Allow", a
     const allowed = Object.keys(methods).flatMap((name) =>
       name === "GET" ? [name, "HEAD"] : name,
     );
-    expect([status, answered.get("allow")]).toEqual([405, allowed.join(", ")]);
+    expect(status).toBe(405);
+    expect(answered.get("allow")?.split(", ").toSorted()).toEqual(allowed.toSorted());
   }
 });
 

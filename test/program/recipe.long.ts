@@ -331,87 +331,95 @@ function editOf(block: string): Edit {
   return { file: join("src", path), hunks };
 }
 
-/** The edits beside the file of the recipe: the line that uses it, and what a new cause needs. */
-const LIMIT_STEPS: readonly Step[] = [
-  {
-    file: "src/errors.ts",
-    insert: {
-      'message: "the Content-Type must be application/json in UTF-8",\n  },\n': `
-  too_many_requests: {
-    error: 4291,
-    situation: "the caller sends too many requests",
-    message: "too many requests; send the plant again later",
-  },
-`,
-    },
-  },
-  {
-    file: "src/http/responses.ts",
-    insert: {
-      'queue_full: { "Retry-After": RETRY_AFTER },\n':
-        '  too_many_requests: { "Retry-After": RETRY_AFTER },\n',
-    },
-  },
-  {
-    file: "src/http/plants.ts",
-    insert: { '415: "Error",\n': '          429: "Error",\n' },
-    test: {
-      file: "test/http/openapi.test.ts",
-      name: "the operation lists every status that POST /plants can have: its path is known, and so is its method",
-    },
-  },
-  {
-    file: "test/module/eden.test.ts",
-    insert: { "| 413 | 415 | 422": " | 429" },
-  },
-  {
-    file: "src/server/service.ts",
-    insert: {
-      'import { withAbort, withDeadline } from "../async/timers.ts";\n':
-        'import { limitPerCaller } from "../auth/caller_limit.ts";\n',
-    },
-  },
-];
+describe("a fork with a kind of field, two reads and a limit", () => {
+  const copy = repositoryCopy();
+  afterAll(() => copy[Symbol.dispose]());
 
-test("A limit per caller: the file of the guide and a line refuse with 429 whoever sends too many", async () => {
-  using copy = repositoryCopy();
-  const [file = ""] = blocks("A limit per caller", "ts");
-  await Bun.write(copy.at("src/auth/caller_limit.ts"), file);
-  for (const { file, insert } of LIMIT_STEPS)
-    for (const [before, added] of Object.entries(insert))
-      mutate(copy.path, { file, from: before, to: before + added });
-  const [, line = ""] =
-    /`(authenticate: limitPerCaller.*)`/.exec(section("A limit per caller")) ?? [];
-  mutate(copy.path, {
-    file: "src/server/service.ts",
-    from: "    authenticate,\n",
-    to: `    ${line}\n`,
-  });
-  expect(await typeErrors(copy.path)).toEqual([]);
-
-  const { createApp } = (await import(copy.at("src/mod.ts"))) as typeof PlantStore;
-  const { limitPerCaller } = await import(copy.at("src/auth/caller_limit.ts"));
-  const authenticate = limitPerCaller(staticTokens([TOKEN, OTHER_TOKEN]), {
-    perSecond: 0.001,
-    burst: 2,
-  });
-  const app = createApp({
-    plants: { add: async () => "added" },
-    ready: async () => {},
-    authenticate,
+  beforeAll(async () => {
+    for (const folder of ["test/runtimes", "test/clients"])
+      symlinkSync(join(ROOT, folder, "node_modules"), copy.at(`${folder}/node_modules`));
+    for (const recipe of [
+      "Add a kind of field",
+      "Add an operation",
+      "List plants",
+      "A limit per caller",
+    ]) {
+      const [, file] = /`(\w+\/\w+\.ts)` \(new\)/.exec(section(recipe)) ?? [];
+      const [code = ""] = blocks(recipe, "ts");
+      if (file !== undefined) await Bun.write(copy.at(`src/${file}`), code);
+      for (const edit of blocks(recipe, "diff").map(editOf)) take(copy.path, edit);
+    }
+    await finishField(copy.path, "height");
+    await Bun.$`bun run fmt`.cwd(copy.path).quiet();
   });
 
-  const statusOf = async (token: string) => {
-    const { status, headers } = await app.fetch(postPlant(undefined, bearer(token)));
-    return [status, headers.get("retry-after")];
-  };
-  expect([await statusOf(TOKEN), await statusOf(TOKEN), await statusOf(TOKEN)]).toEqual([
-    [200, null],
-    [200, null],
-    [429, "1"],
-  ]);
-  expect(await statusOf(OTHER_TOKEN)).toEqual([200, null]);
-  expect(await statusOf("unknown-token-0123456789")).toEqual([401, null]);
+  test("lists plants by a cursor, and refuses another one by its name", async () => {
+    using home = emptyDirectory();
+    await using server = await startServer({
+      program: [process.execPath, copy.at("src/main.ts")],
+      cwd: home.path,
+      env: { AUTH_TOKENS: TOKEN },
+    });
+    const lines = ["-9223372036854775808", "1", "9223372036854775807"].map(
+      (id) => `{"id":${id},"name":"Fern","height":1.5}`,
+    );
+    for (const line of lines) expect((await post(server.url, line)).status).toBe(200);
+
+    const list = async (query: string) => {
+      const response = await fetch(`${server.url}/plants${query}`, { headers: bearer() });
+      return [response.status, await response.text()];
+    };
+    expect(await list("?limit=2")).toEqual([
+      200,
+      `{"plants":[${lines.slice(0, 2).join(",")}],"next":"1"}`,
+    ]);
+    expect(await list("?after=1")).toEqual([
+      200,
+      `{"plants":[${lines[2]}],"next":"9223372036854775807"}`,
+    ]);
+    expect(await list("?after=9223372036854775807")).toEqual([200, '{"plants":[]}']);
+    const [status, text = ""] = await list("?after=fern&limit=0");
+    expect([status, JSON.parse(String(text))]).toEqual([
+      400,
+      { error: 4002, message: "in the query: `after` is not valid; `limit` is not valid" },
+    ]);
+  });
+
+  test("refuses with 429 whoever sends too many, if the setting says so", async () => {
+    const { createApp } = (await import(copy.at("src/mod.ts"))) as typeof PlantStore;
+    const { limitPerCaller } = await import(copy.at("src/auth/caller_limit.ts"));
+    const authenticate = limitPerCaller(staticTokens([TOKEN, OTHER_TOKEN]), {
+      perSecond: 0.001,
+      burst: 2,
+    });
+    const app = createApp({
+      plants: { add: async () => "added" },
+      ready: async () => {},
+      authenticate,
+    });
+
+    const statusOf = async (token: string) => {
+      const { status, headers } = await app.fetch(postPlant(undefined, bearer(token)));
+      return [status, headers.get("retry-after")];
+    };
+    expect([await statusOf(TOKEN), await statusOf(TOKEN), await statusOf(TOKEN)]).toEqual([
+      [200, null],
+      [200, null],
+      [429, "1"],
+    ]);
+    expect(await statusOf(OTHER_TOKEN)).toEqual([200, null]);
+    expect(await statusOf("unknown-token-0123456789")).toEqual([401, null]);
+  });
+
+  test("passes what `bun run ok` runs", async () => {
+    const { stdout, stderr, exitCode } = await Bun.$`bun run ok`
+      .cwd(copy.path)
+      .env({ ...process.env, TMPDIR: temporaryDirectory() })
+      .quiet()
+      .nothrow();
+    expect(failuresOf(`${stdout}${stderr}`)).toEqual([]);
+    expect(exitCode).toBe(0);
+  });
 });
 
 const OTHER_TOKEN = "another-token-0123456789";
@@ -431,5 +439,9 @@ async function failuresIn(root: string, files: readonly string[]): Promise<strin
     .nothrow();
   const output = stderr.toString();
   if (!/^ *\d+ pass$/m.test(output)) throw new Error(`No test ran:\n${output}`);
-  return output.match(/^\(fail\) .*$|^ *[1-9]\d* error.*$/gm) ?? [];
+  return failuresOf(output);
+}
+
+function failuresOf(output: string): string[] {
+  return output.match(/^\(fail\) .*$|^.* error TS\d+: .*$|^ *[1-9]\d* error.*$/gm) ?? [];
 }

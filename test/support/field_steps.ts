@@ -1,3 +1,8 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+
+import { ROOT } from "./program.ts";
+
 // The guide "Add a field", as edits of this repository.
 
 /** One step of the guide "Add a field": here `light`, an optional text. */
@@ -97,18 +102,17 @@ export const STEPS: readonly Step[] = [
   },
   {
     file: "src/http/README.md",
-    insert: {
-      "likewise; leave it out for no tag: `null` is refused           |\n":
-        "| `light` | no | likewise |\n",
-    },
+    insert: { [lastRowOf("src/http/README.md")]: "| `light` | no | the same |\n" },
     test: { file: GUIDES_TEST, name: "src/http/README.md lists the plant's fields" },
   },
   {
     file: "README.md",
-    insert: {
-      "| `tag`  | no       | the same                                      |\n":
-        "| `light` | no | likewise |\n",
-    },
+    insert: { [lastRowOf("README.md")]: "| `light` | no | the same |\n" },
     test: { file: GUIDES_TEST, name: "README.md lists the plant's fields" },
   },
 ];
+
+/** The last row of a page's table of fields. */
+function lastRowOf(page: string): string {
+  return /^\| `tag` .*\n/m.exec(readFileSync(join(ROOT, page), "utf8"))?.[0] ?? "";
+}

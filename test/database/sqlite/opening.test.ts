@@ -2,6 +2,7 @@ import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 
+import { SCOPES } from "../../../src/auth/authenticate.ts";
 import { DatabaseError } from "../../../src/database/database.ts";
 import { connect } from "../../../src/database/sqlite/bun_driver.ts";
 import { APPLICATION_ID, MIGRATIONS } from "../../../src/database/sqlite/migrations.ts";
@@ -205,9 +206,7 @@ test("connect() migrates: a token from before there were scopes keeps both of th
   )(path);
 
   await using database = sqliteDatabase(connect(path));
-  expect(await database.tokens.list()).toMatchObject([
-    { name: "greenhouse", scopes: ["write", "metrics"] },
-  ]);
+  expect(await database.tokens.list()).toMatchObject([{ name: "greenhouse", scopes: [...SCOPES] }]);
 });
 
 /** A database with a plant in its WAL, as after an fsync that failed. */
