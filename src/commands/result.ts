@@ -15,8 +15,6 @@ export async function printResult(
   result: object,
   print: () => void | Promise<void>,
 ): Promise<void> {
-  // Until then, the progress bar stands where the result would begin: both may be one terminal.
-  if (io.isTerminal) await io.printed();
   if (flags["json"] === true) await writeOutput(io, `${JSON.stringify(result)}\n`);
   else await print();
 }

@@ -8,13 +8,7 @@ import { damage, makeLargeDatabase } from "../support/damage.ts";
 import { databaseFixture, filesIn } from "../support/database_fixture.ts";
 import { table } from "../support/guides.ts";
 import { fern, ivy, jsonOf } from "../support/plants.ts";
-import {
-  emptyDirectory,
-  runToEnd,
-  start,
-  startServer,
-  TEST_TIMEOUT_MS,
-} from "../support/program.ts";
+import { runToEnd, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
 import { exported, runCommand } from "../support/stream_io.ts";
 
@@ -62,7 +56,6 @@ test("on a terminal, the result of check comes after the progress bar is erased"
     ["check", "--database", here.at("plants.db")],
     {},
     {
-      isTerminal: true,
       isAnsi: true,
       // stderr and stdout are written independently: only then is the bar gone.
       printed: async () => void order.push("erased"),
@@ -234,24 +227,4 @@ test("with --json on a terminal, the progress bar is on stderr only", async () =
   expect(stdout).not.toContain("\u001b");
   // It is gone in the end.
   expect(stderr.split("\r\u001b[K").at(-1)).toBe("");
-});
-
-test("a result comes after the messages before it, on the terminal that both go to", async () => {
-  using home = emptyDirectory();
-  let screen = "";
-  const messages: string[] = [];
-
-  const args = ["token", "create", "greenhouse", "--database", home.at("plants.db")];
-  await runCommand(
-    args,
-    {},
-    {
-      write: async (chunk) => void (screen += chunk),
-      // The terminal takes them late.
-      stderr: (text) => void messages.push(text),
-      printed: async () => void (screen += messages.splice(0).join("")),
-    },
-  );
-
-  expect(screen).toMatch(/^Created database "[^"]+"\.\nplant_\w{38}\n$/);
 });
