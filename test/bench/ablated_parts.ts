@@ -54,8 +54,8 @@ export const ABLATED_PARTS: readonly AblatedPart[] = [
     without: [
       change(
         "group_commit/group_commit.ts",
-        "if (this.#expiry === undefined) this.#scheduleExpiry(timeoutMs);",
-        "",
+        "const clearDeadline = startDeadline(timeoutMs, () => {",
+        "const clearDeadline = ((..._: unknown[]) => () => {})(timeoutMs, () => {",
       ),
     ],
   },
