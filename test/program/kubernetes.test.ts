@@ -4,7 +4,7 @@ import { join } from "node:path";
 
 import { post } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
-import { skipped } from "../support/missing.ts";
+import { skipped, skipsWithout } from "../support/missing.ts";
 import { skipsCluster } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_database.ts";
 import {
@@ -95,7 +95,8 @@ async function runPod(manifest: string, mountPath: string, volume: string): Prom
 }
 
 describe.skipIf(
-  process.getuid?.() !== 0 && skipped("the pods of Kubernetes: their user needs root"),
+  (process.getuid?.() !== 0 && skipped("the pods of Kubernetes: their user needs root")) ||
+    ["unshare", "mount", "setpriv"].some((program) => skipsWithout(program, "util-linux")),
 )("with no rights, and on a read-only system", () => {
   test("the pod on SQLite starts on a volume that all users may write to", async () => {
     using home = emptyDirectory();
