@@ -25,6 +25,7 @@ import { databaseAt } from "../support/postgres.ts";
 import { LONG_TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
 import { scaled } from "../support/scale.ts";
 import { get } from "./health.ts";
+import { record, type World } from "./linearizability.ts";
 import { SYNCHRONOUS_COMMIT_OFF } from "./mutations.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
@@ -364,3 +365,47 @@ describe.skipIf(skipsCitus())("a Citus cluster", () => {
     expect(Object.keys(found.responses)).toEqual(["200"]);
   });
 });
+
+type Cluster = ReturnType<typeof citusCluster>;
+
+const ON_CITUS: Readonly<
+  Record<string, (cluster: Cluster, random: () => number) => Promise<unknown>>
+> = {
+  async "a killed worker"(cluster, random) {
+    const workers = await cluster.workers();
+    const worker = workers[Math.floor(random() * workers.length)];
+    worker?.kill();
+    worker?.restart();
+  },
+
+  async "a killed coordinator"(cluster) {
+    const coordinator = await cluster.coordinator();
+    coordinator.kill();
+    await Bun.sleep(500);
+    coordinator.restart();
+  },
+
+  async "a moved shard"(cluster, random) {
+    const shards = await cluster.run(
+      "SELECT shardid, nodeport FROM citus_shards WHERE table_name = 'plants'::regclass",
+    );
+    const shard = shards[Math.floor(random() * shards.length)];
+    const to = (await cluster.workers()).find(({ port }) => port !== shard?.["nodeport"]);
+    await cluster.run(
+      `SELECT citus_move_shard_placement(${shard?.["shardid"]}, '127.0.0.1', ${shard?.["nodeport"]}, '127.0.0.1', ${to?.port}, shard_transfer_mode => 'force_logical')`,
+    );
+  },
+};
+
+test.skipIf(skipsCitus()).each(Object.entries(ON_CITUS))(
+  "Citus with %s is linearizable",
+  async (name, fault) => {
+    await using cluster = citusCluster();
+    const url = await cluster.empty().catch(cluster.empty);
+    const found = await record(name, ({ random }: World) => fault(cluster, random), {
+      url,
+      servers: 2,
+    });
+    expect(found).toEqual([]);
+  },
+);

@@ -8,17 +8,13 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 import type { NewPlant } from "../../src/plant/plant.ts";
-import { citusCluster, skipsCitus } from "../support/citus.ts";
-import { TOKEN, untilTokenIs } from "../support/client.ts";
-import { executable } from "../support/executable.ts";
-import { printedSeed, randomFrom } from "../support/load.ts";
+import { untilTokenIs } from "../support/client.ts";
 import { mutant } from "../support/mutant.ts";
 import { jsonOf } from "../support/plants.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
-import { emptyDirectory, LONG_TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
-import { scaled } from "../support/scale.ts";
+import { emptyDirectory, LONG_TEST_TIMEOUT_MS, runToEnd } from "../support/program.ts";
 import { startProxy, type TcpProxy } from "../support/tcp_proxy.ts";
-import { judgeHistory, type Recording, startRecording } from "./linearizability.ts";
+import { BETWEEN, exported, record, type World } from "./linearizability.ts";
 import {
   ACKNOWLEDGE_EARLY,
   REPLACE_ON_CONFLICT,
@@ -28,88 +24,6 @@ import {
 import { fill, skipsTmpfs, smallDisk } from "./settle.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
-
-/** How often each fault happens in a history. */
-const FAULTS = scaled(3, 8);
-/** Operations before each fault, and after it. */
-const BETWEEN = 150;
-
-/** What a fault can reach. */
-interface World {
-  readonly url: string;
-  readonly program: readonly string[];
-  readonly random: () => number;
-  readonly recording: Recording;
-  readonly servers: Awaited<ReturnType<typeof startServer>>[];
-  /** Kills a server with `kill -9`, and starts another one in its place. */
-  replace(index?: number): Promise<void>;
-}
-
-/** Where and how a history is recorded. */
-interface RecordOptions {
-  readonly url: string;
-  /** How many servers run at once. @default {1} */
-  readonly servers?: number;
-  /** @default the executable */
-  readonly program?: readonly string[];
-}
-
-/** Records a history while `fault` happens, ends it with a read, and judges it. */
-async function record(
-  name: string,
-  fault: (world: World) => Promise<unknown>,
-  { url, servers: count = 1, program = executable() }: RecordOptions,
-): Promise<readonly string[]> {
-  const random = randomFrom(printedSeed(name));
-  const env = { DATABASE_URL: url, AUTH_TOKENS: TOKEN, REQUEST_TIMEOUT_MS: "1000" };
-  const servers: World["servers"] = [];
-  await using stack = new AsyncDisposableStack();
-  stack.defer(
-    async () => void (await Promise.all(servers.map((server) => server[Symbol.asyncDispose]()))),
-  );
-  const startOne = () => startServer({ env, program });
-  for (let index = 0; index < count; index++) servers.push(await startOne());
-
-  const recording = startRecording(() => servers.map((server) => server.url), random);
-  const world: World = {
-    url,
-    program,
-    random,
-    recording,
-    servers,
-    async replace(index = 0) {
-      const old = servers[index];
-      old?.child.kill("SIGKILL");
-      await old?.child.exited;
-      servers[index] = await startOne();
-      await old?.[Symbol.asyncDispose]();
-    },
-  };
-
-  for (let times = 0; times < FAULTS; times++) {
-    await recording.more(BETWEEN);
-    await fault(world);
-  }
-  await recording.more(BETWEEN);
-  await recording.stop();
-  await recording.read(() => exported(world));
-
-  const found = await judgeHistory(recording.history);
-  const unknown = recording.history.filter(({ outcome }) => outcome === "unknown").length;
-  console.log(`| ${name} | ${recording.size()} operations, ${unknown} unknown | ${found.length} |`);
-  return found;
-}
-
-/** What `plant-store export` prints; `undefined` if it fails. */
-async function exported({ url, program }: World): Promise<readonly NewPlant[] | undefined> {
-  const { exitCode, stdout } = await runToEnd({ program, args: ["export", "--database", url] });
-  if (exitCode !== 0) return undefined;
-  const lines = stdout.split("\n").filter((line) => line !== "");
-  return lines.map((line) => {
-    const plant = JSON.parse(line) as { readonly id: number; readonly name: string };
-    return { ...plant, id: BigInt(plant.id) };
-  });
-}
 
 /** The file of a SQLite database in a directory that lasts as long as the scope. */
 function sqliteFile() {
@@ -275,44 +189,3 @@ test.skipIf(skipsCluster())("commits that do not wait for the disk are noticed",
   const url = primary.url("postgres");
   expect(await record("control: synchronous_commit off", fault, { url, program })).not.toEqual([]);
 });
-
-type Cluster = ReturnType<typeof citusCluster>;
-
-const ON_CITUS: Readonly<
-  Record<string, (cluster: Cluster, random: () => number) => Promise<unknown>>
-> = {
-  async "a killed worker"(cluster, random) {
-    const workers = await cluster.workers();
-    const worker = workers[Math.floor(random() * workers.length)];
-    worker?.kill();
-    worker?.restart();
-  },
-
-  async "a killed coordinator"(cluster) {
-    const coordinator = await cluster.coordinator();
-    coordinator.kill();
-    await Bun.sleep(500);
-    coordinator.restart();
-  },
-
-  async "a moved shard"(cluster, random) {
-    const shards = await cluster.run(
-      "SELECT shardid, nodeport FROM citus_shards WHERE table_name = 'plants'::regclass",
-    );
-    const shard = shards[Math.floor(random() * shards.length)];
-    const to = (await cluster.workers()).find(({ port }) => port !== shard?.["nodeport"]);
-    await cluster.run(
-      `SELECT citus_move_shard_placement(${shard?.["shardid"]}, '127.0.0.1', ${shard?.["nodeport"]}, '127.0.0.1', ${to?.port}, shard_transfer_mode => 'force_logical')`,
-    );
-  },
-};
-
-test.skipIf(skipsCitus()).each(Object.entries(ON_CITUS))(
-  "Citus with %s is linearizable",
-  async (name, fault) => {
-    await using cluster = citusCluster();
-    const url = await cluster.empty().catch(cluster.empty);
-    const found = await record(name, ({ random }) => fault(cluster, random), { url, servers: 2 });
-    expect(found).toEqual([]);
-  },
-);

@@ -1,9 +1,12 @@
 import { join } from "node:path";
 
 import type { NewPlant } from "../../src/plant/plant.ts";
-import { connect, postBytes, verdictOf } from "../support/load.ts";
+import { TOKEN } from "../support/client.ts";
+import { executable } from "../support/executable.ts";
+import { connect, postBytes, printedSeed, randomFrom, verdictOf } from "../support/load.ts";
 import { skipped } from "../support/missing.ts";
-import { ROOT } from "../support/program.ts";
+import { ROOT, runToEnd, startServer } from "../support/program.ts";
+import { scaled } from "../support/scale.ts";
 import { type Operation, violations } from "./history.ts";
 
 /** How many ids are in use at once: few, so that clients meet. */
@@ -163,4 +166,86 @@ function withoutRepeatedUnknowns(history: readonly Operation[]): readonly Operat
       known.add(key);
       return isFirst;
     });
+}
+
+/** How often each fault happens in a history. */
+const FAULTS = scaled(3, 8);
+/** Operations before each fault, and after it. */
+export const BETWEEN = 150;
+
+/** What a fault can reach. */
+export interface World {
+  readonly url: string;
+  readonly program: readonly string[];
+  readonly random: () => number;
+  readonly recording: Recording;
+  readonly servers: Awaited<ReturnType<typeof startServer>>[];
+  /** Kills a server with `kill -9`, and starts another one in its place. */
+  replace(index?: number): Promise<void>;
+}
+
+/** Where and how a history is recorded. */
+export interface RecordOptions {
+  readonly url: string;
+  /** How many servers run at once. @default {1} */
+  readonly servers?: number;
+  /** @default the executable */
+  readonly program?: readonly string[];
+}
+
+/** Records a history while `fault` happens, ends it with a read, and judges it. */
+export async function record(
+  name: string,
+  fault: (world: World) => Promise<unknown>,
+  { url, servers: count = 1, program = executable() }: RecordOptions,
+): Promise<readonly string[]> {
+  const random = randomFrom(printedSeed(name));
+  const env = { DATABASE_URL: url, AUTH_TOKENS: TOKEN, REQUEST_TIMEOUT_MS: "1000" };
+  const servers: World["servers"] = [];
+  await using stack = new AsyncDisposableStack();
+  stack.defer(
+    async () => void (await Promise.all(servers.map((server) => server[Symbol.asyncDispose]()))),
+  );
+  const startOne = () => startServer({ env, program });
+  for (let index = 0; index < count; index++) servers.push(await startOne());
+
+  const recording = startRecording(() => servers.map((server) => server.url), random);
+  const world: World = {
+    url,
+    program,
+    random,
+    recording,
+    servers,
+    async replace(index = 0) {
+      const old = servers[index];
+      old?.child.kill("SIGKILL");
+      await old?.child.exited;
+      servers[index] = await startOne();
+      await old?.[Symbol.asyncDispose]();
+    },
+  };
+
+  for (let times = 0; times < FAULTS; times++) {
+    await recording.more(BETWEEN);
+    await fault(world);
+  }
+  await recording.more(BETWEEN);
+  await recording.stop();
+  await recording.read(() => exported(world));
+
+  const found = await judgeHistory(recording.history);
+  const unknown = recording.history.filter(({ outcome }) => outcome === "unknown").length;
+  console.log(`| ${name} | ${recording.size()} operations, ${unknown} unknown | ${found.length} |`);
+  return found;
+}
+
+/** What `plant-store export` prints; `undefined` if it fails. */
+export async function exported({ url, program }: World): Promise<readonly NewPlant[] | undefined> {
+  const { exitCode, stdout } = await runToEnd({ program, args: ["export", "--database", url] });
+  if (exitCode !== 0) return undefined;
+  const lines = stdout.split("\n").filter((line) => line !== "");
+  return lines.map((line) => {
+    const plant = JSON.parse(line) as { readonly id: number; readonly name: string };
+    return { ...plant, id: BigInt(plant.id) };
+  });
 }
