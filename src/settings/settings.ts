@@ -314,7 +314,14 @@ export function parseConfig(environment: Environment, flags: Flags = {}): Config
 
   const config = Object.fromEntries(values) as Config;
   requireProvider(config);
+  if (config.tracing !== undefined) requireBareOtel(environment);
   return config;
+}
+
+/** OpenTelemetry reads more variables by itself, such as headers with a secret. */
+function requireBareOtel(environment: Environment): void {
+  for (const name of Object.keys(environment))
+    if (name.startsWith("OTEL_")) valueOf(name, environment);
 }
 
 /** Without a provider, what limits its JWTs would limit nothing. */

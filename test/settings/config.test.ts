@@ -148,6 +148,16 @@ test.each([
   );
 });
 
+test("parseConfig() refuses quotes in OpenTelemetry's own variables, if traces are sent", () => {
+  const quoted = { OTEL_EXPORTER_OTLP_HEADERS: '"authorization=secret"' };
+  expect(parseConfig(quoted).tracing).toBeUndefined();
+  expect(() =>
+    parseConfig({ ...quoted, OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:4318" }),
+  ).toThrow(
+    new ConfigError("Cannot use OTEL_EXPORTER_OTLP_HEADERS: remove the quotes around its value"),
+  );
+});
+
 test("parseConfig() refuses quotes around one of several subjects", () => {
   expect(() => parseConfig({ ...USABLE, AUTH_SUBJECTS: 'a,"b",c' })).toThrow(
     new ConfigError("Cannot use AUTH_SUBJECTS: remove the quotes around its value"),
