@@ -13,10 +13,10 @@ export interface DatabaseAdapter {
   readonly name: string;
 
   /**
-   * The flag that names the database on a command line, without a secret: `--database
-   * /var/lib/plants.db`.
+   * How to run a command on this database, without a secret: `run as garden: plant-store token list
+   * --database /var/lib/plants.db`.
    */
-  readonly flag: string;
+  readonly howToRun: (command: string) => string;
 
   /** Opens the database for a server. None of its calls blocks the thread. */
   openForServing(options: ServingOptions): Promise<ServingDatabase>;

@@ -17,7 +17,7 @@ export interface TokenTerminal {
 export interface FirstTokenOptions extends Pick<Config, "jwt" | "production"> {
   /** The URL of the server. */
   readonly address: string;
-  readonly database: Pick<DatabaseAdapter, "name" | "flag">;
+  readonly database: Pick<DatabaseAdapter, "name" | "howToRun">;
   readonly terminal: TokenTerminal;
   readonly log: Logger;
 }
@@ -39,7 +39,7 @@ export async function offerFirstToken(
   const { jwt, production, database, terminal, log } = options;
   if (jwt !== undefined || tokens.size() > 0) return;
 
-  const create = `run plant-store token create NAME ${database.flag}`;
+  const create = database.howToRun("token create NAME");
   const { token, digest } = mintToken();
   const createdAt = new Date();
   const expiresAt = terminal.isTerminal ? null : new Date(createdAt.getTime() + LIFETIME_MS);
@@ -57,9 +57,9 @@ export async function offerFirstToken(
     const reason = reasonOfRefusal(error);
     if (reason === undefined) throw error;
 
-    const remove = `plant-store token delete ${NAME} ${database.flag}`;
+    const remove = database.howToRun(`token delete ${NAME}`);
     log.warning(
-      `Cannot create the first token, so every call returns 401: ${create}. A token named ${NAME} may exist although its secret was not shown: remove it with ${remove}`,
+      `Cannot create the first token, so every call returns 401: ${create}. A token named ${NAME} may exist although its secret was not shown; to remove it, ${remove}`,
       { reason },
     );
   }

@@ -282,7 +282,9 @@ test.skipIf(skipsStrace()).each(STEPS)(
     if (finds === undefined) {
       const refused = {
         exitCode: 1,
-        stderr: expect.stringContaining("run plant-store restore again"),
+        stderr: expect.stringMatching(
+          /; run as \S+: plant-store restore BACKUP --database \S+plants\.db\n$/,
+        ),
       };
       expect(await here.call("--port", "0")).toMatchObject(refused);
       expect(existsSync(here.at("plants.db"))).toBe(false);

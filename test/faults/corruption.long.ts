@@ -42,7 +42,7 @@ const SOUND = {
 const REFUSED = {
   exitCode: 1,
   stderr: expect.stringMatching(
-    /^Cannot open database "plants\.db": it is corrupt \([^\n]+\); restore a backup, or check it: plant-store check\n$/,
+    /^Cannot open database "plants\.db": it is corrupt \([^\n]+\); restore a backup, or run as \S+: plant-store check --database \S+\n$/,
   ),
 };
 

@@ -3,7 +3,13 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { existsSync, readdirSync, writeFileSync } from "node:fs";
 
 import { post, TOKEN } from "../support/client.ts";
-import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import {
+  emptyDirectory,
+  runToEnd,
+  startServer,
+  TEST_TIMEOUT_MS,
+  USER,
+} from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -45,7 +51,7 @@ test.concurrent("in production a server creates no database, and says what does"
   expect(await here.serve()).toEqual({
     exitCode: 1,
     stdout: "",
-    stderr: `Cannot open database "plants.db": there is no such file: mount its disk, or choose another with --database; for a new database run plant-store migrate --database ${here.database}\n`,
+    stderr: `Cannot open database "plants.db": there is no such file: mount its disk, or choose another with --database; for a new database run as ${USER}: plant-store migrate --database ${here.database}\n`,
   });
   expect(readdirSync(here.path)).toEqual([]);
 });
@@ -102,7 +108,7 @@ test.concurrent.each<[string, (path: string) => void]>([
   expect(await here.serve()).toEqual({
     exitCode: 1,
     stdout: "",
-    stderr: `Cannot open database "plants.db": it is empty: no plant-store has created its tables yet; if nothing was ever stored, run plant-store migrate --database ${here.database}\n`,
+    stderr: `Cannot open database "plants.db": it is empty: no plant-store has created its tables yet; if nothing was ever stored, run as ${USER}: plant-store migrate --database ${here.database}\n`,
   });
 
   await using server = await startServer({ cwd: here.path });

@@ -11,6 +11,7 @@ import {
   start,
   startServer,
   TEST_TIMEOUT_MS,
+  USER,
 } from "../support/program.ts";
 import { runCommand } from "../support/stream_io.ts";
 
@@ -115,7 +116,7 @@ test.concurrent(
       const [warning] = await server.stderr.until(/.*(?:No token is accepted|Created token).*\n/);
       expect(JSON.parse(warning)).toMatchObject({
         level: "WARN",
-        message: `No token is accepted, so every call returns 401: run plant-store token create NAME --database ${join(cwd, "plants.db")}`,
+        message: `No token is accepted, so every call returns 401: run as ${USER}: plant-store token create NAME --database ${join(cwd, "plants.db")}`,
       });
       expect(server.stderr.text()).not.toContain("plant_");
 

@@ -358,9 +358,7 @@ test.concurrent(
 
     const refused = await runToEnd(unitsServer);
     expect(refused).toMatchObject({ exitCode: 1, stdout: "" });
-    expect(refused.stderr).toContain(
-      here("run plant-store migrate --database /var/lib/plant-store/"),
-    );
+    expect(refused.stderr).toContain(here("plant-store migrate --database /var/lib/plant-store/"));
 
     const [install = ""] = blocks("systemd", "sh");
     const [create = ""] = install.match(/(?<=^runuser -u plant-store -- ).*$/m) ?? [];

@@ -27,8 +27,9 @@ import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../suppo
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-/** Who owns no file here ("nobody"). */
+/** Who owns no file here. */
 const OTHER_USER = 65_534;
+const OTHER_NAME = "nobody";
 
 /** Runs the program to its end as another user. */
 function runAsOther(cwd: string, ...args: string[]) {
@@ -77,7 +78,7 @@ function refusal(line: string) {
   };
 }
 
-const NOT_THE_OWNER = String.raw`open database "\w+\.db": it belongs to uid 0; run this as that user: [^\n]*`;
+const NOT_THE_OWNER = String.raw`open database "\w+\.db": it belongs to uid 0; run this as that user: sudo -u root plant-store …`;
 
 const COMMANDS = [
   "token create garden",
@@ -302,7 +303,7 @@ describe.skipIf(skipsOtherUser())("another user", () => {
     for (const command of ["export", "check"])
       expect(runAsOther(cwd, command), command).toEqual(
         refusal(
-          'open database "plants.db": it belongs to uid 1234; run this as that user: runuser -u USER -- plant-store …',
+          `open database "plants.db": it belongs to uid 1234; run this as that user: sudo -u '#1234' plant-store …`,
         ),
       );
   });
@@ -371,7 +372,7 @@ describe.skipIf(skipsOtherUser())("another user", () => {
       ).toEqual({
         exitCode: 1,
         stdout: "",
-        stderr: `Cannot open database "${database}": "${closed}" belongs to uid 1234, who lets no other user in; run this as that user: runuser -u USER -- plant-store …\n`,
+        stderr: `Cannot open database "${database}": "${closed}" belongs to uid 1234, who lets no other user in; run this as that user: sudo -u '#1234' plant-store …\n`,
       });
   });
 });
@@ -382,7 +383,7 @@ function stateOf(path: string) {
   return { path, ino, ctimeMs };
 }
 
-const RUN_AS_OTHER = `uid ${OTHER_USER}; run this as that user: runuser -u USER -- plant-store …`;
+const RUN_AS_OTHER = `uid ${OTHER_USER}; run this as that user: runuser -u ${OTHER_NAME} -- plant-store …`;
 
 describe.skipIf(skipsOtherUser())("root", () => {
   test.each([...ALL_COMMANDS, "restore saved.db"])(
@@ -404,6 +405,25 @@ describe.skipIf(skipsOtherUser())("root", () => {
       expect(files()).toEqual(before);
     },
   );
+
+  test("is told by another user's command who has to run the next one, and as whom if root runs it", async () => {
+    using directory = emptyDirectory();
+    const { path: cwd, at } = directory;
+    chownSync(cwd, OTHER_USER, OTHER_USER);
+
+    const create = `migrate --database ${at("plants.db")}`;
+    expect(runAsOther(cwd, "token", "list")).toEqual(
+      refusal(`open .*; for a new database run as ${OTHER_NAME}: plant-store ${create}`),
+    );
+    expect(await runToEnd({ cwd, args: create.split(" ") })).toEqual(
+      refusal(
+        `open database ".*": its directory belongs to uid ${OTHER_USER}; run this as that user: runuser -u ${OTHER_NAME} -- plant-store …`,
+      ),
+    );
+
+    expect(runAsOther(cwd, ...create.split(" ")).exitCode).toBe(0);
+    expect(runAsOther(cwd, "token", "list").exitCode).toBe(0);
+  });
 
   test("is refused in another user's directory, whether its database is root's or is not there", async () => {
     using directory = emptyDirectory();

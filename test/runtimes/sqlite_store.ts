@@ -209,7 +209,10 @@ test("sqliteStore() refuses what is no database of its own, in a line that names
     [foreign, "it belongs to another application"],
     [text, "file is not a database"],
     [newer, "it was made by a newer plant-store"],
-    [marked, "it is corrupt (a page is gone); restore a backup, or check it: plant-store check"],
+    [
+      marked,
+      /^it is corrupt \(a page is gone\); restore a backup, or run .*plant-store check --database /,
+    ],
     [directory, "it is not a file"],
     [join(directory, "missing", "plants.db"), "there is no such directory"],
     [missing, /-wal" holds plants of a file that is not there/],

@@ -23,6 +23,9 @@ export const ROOT = join(import.meta.dir, "../..");
 /** The program from source, as `bun start` runs it. */
 export const FROM_SOURCE = [process.execPath, join(ROOT, "src/main.ts")];
 
+/** The name of the user who runs the tests. */
+export const USER = Bun.spawnSync(["id", "-un"]).stdout.toString().trim();
+
 /** Whether processes cannot be inspected here. Says so, for the tests that skip themselves. */
 export function skipsProc(): boolean {
   return (

@@ -92,7 +92,7 @@ export function postgresAdapter(
 
   return {
     name: url.database,
-    flag: '--database "$DATABASE_URL"',
+    howToRun: (command) => `run plant-store ${command} --database "$DATABASE_URL"`,
 
     openForServing: (options) =>
       onServer((opener, reached) => opener.openForServing(reached, options)),

@@ -71,7 +71,7 @@ export async function backupSqlite(
 /** VACUUM copies what it can reach: the copy of a corrupt tree is sound, with rows missing. */
 function requireSource(path: string): void {
   const advice = "save what can be read: plant-store export; or check it: plant-store check";
-  withDatabaseError("copy", path, () => requireUnmarked(path, advice));
+  withDatabaseError("copy", path, () => requireUnmarked(path, () => advice));
 }
 
 /**

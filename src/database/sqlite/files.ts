@@ -7,7 +7,7 @@ import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { databaseFile, restoreDirectory, walBytes } from "./path.ts";
 import { accessFault } from "./storage_fault.ts";
-import { createPrivateFile, readTrusted, requireTrustedPlace } from "./trust.ts";
+import { createPrivateFile, howToRun, readTrusted, requireTrustedPlace } from "./trust.ts";
 
 /**
  * Requires that the files of a database can be used, before SQLite opens any. Creates the database
@@ -38,7 +38,7 @@ function requireDatabaseFile(file: string, access: Access): void {
   const aside = restoreDirectory(file);
   if (!existsSync(file) && existsSync(aside)) {
     throw new DatabaseError(
-      `a restore was interrupted, and its old files are in "${basename(aside)}": run plant-store restore again`,
+      `a restore was interrupted, and its old files are in "${basename(aside)}"; ${howToRun("restore BACKUP", file)}`,
     );
   }
 
@@ -62,12 +62,7 @@ function requireDatabaseFile(file: string, access: Access): void {
 function isMissing(file: string, access: Access): string {
   return access === "read"
     ? "there is no such file; choose another with --database"
-    : `there is no such file: mount its disk, or choose another with --database; for a new database run ${creationOf(file)}`;
-}
-
-/** The command that creates a database. */
-export function creationOf(file: string): string {
-  return `plant-store migrate --database ${file}`;
+    : `there is no such file: mount its disk, or choose another with --database; for a new database ${howToRun("migrate", file)}`;
 }
 
 /**

@@ -92,9 +92,9 @@ function findingIn(marked: string): string {
  * @param advice What to do about it.
  * @throws {DatabaseError} If it is marked.
  */
-export function requireUnmarked(path: string, advice: string): void {
+export function requireUnmarked(path: string, advice: () => string): void {
   const finding = corruptionMarker(path).finding();
-  if (finding !== undefined) throw new DatabaseError(`it is corrupt (${finding}); ${advice}`);
+  if (finding !== undefined) throw new DatabaseError(`it is corrupt (${finding}); ${advice()}`);
 }
 
 /**

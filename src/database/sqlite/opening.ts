@@ -6,7 +6,7 @@ import { type Connection, type Driver, valueFrom } from "./driver.ts";
 import { toDatabaseError } from "./errors.ts";
 import { isFailedSync, isLocked } from "./failure.ts";
 import { identityOf } from "./file_identity.ts";
-import { creationOf, isOnePage, requireFiles } from "./files.ts";
+import { isOnePage, requireFiles } from "./files.ts";
 import { clearUnsynced, isUnsynced, markUnsynced, requireUnmarked } from "./markers.ts";
 import {
   hasOurTables,
@@ -18,6 +18,7 @@ import {
 } from "./migrations.ts";
 import { checkOnOpening } from "./opening_check.ts";
 import { databaseFile, walBytes } from "./path.ts";
+import { howToRun } from "./trust.ts";
 import { createWalIndex } from "./wal_index.ts";
 
 /** How long a command waits for the lock of another process, in milliseconds. */
@@ -78,7 +79,7 @@ export function openDatabase<Opened extends Connection>(
     file = databaseFile(path);
     // Before the file is created: nothing else says that the one that was here is corrupt.
     if (access !== "read")
-      requireUnmarked(path, "restore a backup, or check it: plant-store check");
+      requireUnmarked(path, () => `restore a backup, or ${howToRun("check", databaseFile(path))}`);
     requireFiles(file, access);
 
     const before = identityOf(path);
@@ -149,7 +150,7 @@ function setUp(connection: Connection, options: ConnectOptions & OpenedFile): vo
   if (access === "read") return requireReadable(connection, hasTables);
   if (hasTables) checkOnOpening(connection);
   else if (access === "write")
-    throw new DatabaseError(`${EMPTY}; if nothing was ever stored, run ${creationOf(file)}`);
+    throw new DatabaseError(`${EMPTY}; if nothing was ever stored, ${howToRun("migrate", file)}`);
   const isUpToDate = hasTables && lastMigration(connection) === NEWEST;
 
   // Write through a WAL, with an fsync for each commit. SQLite's own checkpoint hides a failed

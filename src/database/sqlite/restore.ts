@@ -60,7 +60,7 @@ function requireUsable(path: string, source: string): string {
     // The newest plants of a file in use, or of a copy of it, are in the WAL.
     if (walBytes(source) > 0)
       throw new DatabaseError(`it has a WAL beside it ("${basename(source)}-wal"); ${MAKE_BACKUP}`);
-    requireUnmarked(source, "use an older backup, or check it: plant-store check");
+    requireUnmarked(source, () => "use an older backup, or check it: plant-store check");
   });
 
   return withDatabaseError("replace", path, () => {

@@ -14,6 +14,7 @@ import { warningsOf } from "./files.ts";
 import type { Migration } from "./migrations.ts";
 import type { ConnectOptions } from "./opening.ts";
 import { allTokens } from "./token_pages.ts";
+import { howToRun } from "./trust.ts";
 import { deserializeError, encodeBatch, startWorker } from "./worker_calls.ts";
 import type { WorkerApi, WriterEvent } from "./writer_worker.ts";
 
@@ -21,7 +22,7 @@ import type { WorkerApi, WriterEvent } from "./writer_worker.ts";
 export function sqliteAdapter(path: string): DatabaseAdapter {
   return {
     name: path,
-    flag: `--database ${resolve(path)}`,
+    howToRun: (command) => howToRun(command, resolve(path)),
 
     openForServing: (options) => openSqliteWorker(path, options),
     openForWriting: async ({ create = false, onCreate } = {}) =>

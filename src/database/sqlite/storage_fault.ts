@@ -1,7 +1,7 @@
 import { accessSync, constants, lstatSync, statfsSync, type Stats, statSync } from "node:fs";
 import { basename, dirname, resolve } from "node:path";
 
-import { foreignFault, ownUser, RUN_AS_OWNER, SEES_PROCESS } from "./trust.ts";
+import { foreignFault, ownUser, runAs, SEES_PROCESS } from "./trust.ts";
 
 /**
  * Why SQLite cannot write a database or what it keeps beside it, in words that say what to do.
@@ -59,7 +59,7 @@ function ownerFault(path: string, file: string): string {
   const whose = `${path === file ? "it" : "its directory"} belongs to uid ${uid}`;
   // What root has made or copied for this user.
   const isGift = uid === 0 && (path === directory || statSync(directory).uid === user);
-  if (!isGift) return `${whose}; ${RUN_AS_OWNER}`;
+  if (!isGift) return `${whose}; ${runAs(uid)}`;
   const all = path === file ? `"${path}"*` : `"${path}"`;
   return `${whose}, and this runs as uid ${user}; if it is yours, give it to that user: chown -h ${user} ${all}`;
 }
@@ -80,8 +80,8 @@ export function closedDirectoryFault(path: string): string | undefined {
     accessSync(directory, constants.X_OK);
     return undefined;
   } catch {
-    const owner = statOf(directory)?.uid;
-    return `"${directory}" belongs to uid ${owner}, who lets no other user in; ${RUN_AS_OWNER}`;
+    const { uid } = statSync(directory);
+    return `"${directory}" belongs to uid ${uid}, who lets no other user in; ${runAs(uid)}`;
   }
 }
 

@@ -79,11 +79,39 @@ export function requireOwner(path: string, name: string): void {
   const owner = statSync(path, { throwIfNoEntry: false })?.uid;
   if (owner === undefined || owner === ownUser()) return;
 
-  throw new DatabaseError(`${name} belongs to uid ${owner}; ${RUN_AS_OWNER}`);
+  throw new DatabaseError(`${name} belongs to uid ${owner}; ${runAs(owner)}`);
 }
 
 /** Advice about a file of another user. */
-export const RUN_AS_OWNER = "run this as that user: runuser -u USER -- plant-store …";
+export function runAs(owner: number): string {
+  const name = nameOf(owner);
+  // Only root may call runuser, and only with a name.
+  const become =
+    name !== undefined && ownUser() === 0
+      ? `runuser -u ${name} --`
+      : `sudo -u ${name ?? `'#${owner}'`}`;
+  return `run this as that user: ${become} plant-store …`;
+}
+
+/**
+ * How to run a command on a database that this process uses: with its path, and as whom, because
+ * its reader may be root, who is refused.
+ *
+ * @param file From {@linkcode databaseFile}.
+ */
+export function howToRun(command: string, file: string): string {
+  const user = ownUser();
+  const as = user === undefined ? "" : ` as ${nameOf(user) ?? `uid ${user}`}:`;
+  return `run${as} plant-store ${command} --database ${file}`;
+}
+
+/** The name of a user of this machine: passwd(5). */
+function nameOf(user: number): string | undefined {
+  const lines = existsSync(USERS) ? readFileSync(USERS, "utf8").split("\n") : [];
+  return lines.map((line) => line.split(":")).find(([, , uid]) => uid === String(user))?.[0];
+}
+
+const USERS = "/etc/passwd";
 
 /**
  * Requires that no other user can replace the files of a database: others can write to its

@@ -14,7 +14,7 @@ import { connect } from "../../../src/database/sqlite/bun_driver.ts";
 import { corruptionMarker } from "../../../src/database/sqlite/markers.ts";
 import { sqliteAdapter } from "../../../src/database/sqlite/sqlite_adapter.ts";
 import { databaseFixture, HOSTILE_PLANTS } from "../../support/database_fixture.ts";
-import { emptyDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
+import { emptyDirectory, TEST_TIMEOUT_MS, USER } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -32,7 +32,7 @@ test.each(MARKERS)("a marker that holds %j marks the file beside it", async (con
   using database = await databaseFixture([]);
   writeFileSync(`${database.path}-corrupt`, content);
   expect(() => connect(database.path)).toThrow(
-    `Cannot open database "${database.path}": it is corrupt (${finding}); restore a backup, or check it: plant-store check`,
+    `Cannot open database "${database.path}": it is corrupt (${finding}); restore a backup, or run as ${USER}: plant-store check --database ${database.path}`,
   );
 
   await checkDuring(database.path, () => {});
