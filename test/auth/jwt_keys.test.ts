@@ -425,6 +425,9 @@ test.each<[string, (idp: IdentityProvider) => Promise<JWK>, string]>([
     expect(await idp.verdict(signed(good, CLAIMS))).toBe(true);
     // A key that does not fit any more is asked for once more.
     expect(idp.provider.requests()).toBe(reason === UNFIT ? 3 : 2);
+    // It is published, so it is not new.
+    expect(await idp.check(token)).toBe(reason);
+    expect(idp.provider.requests()).toBe(reason === UNFIT ? 3 : 2);
   },
 );
 
