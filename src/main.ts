@@ -49,6 +49,7 @@ process.exitCode = await run(process.argv.slice(2), process.env, {
   onHangup: (listener) => (onHangup = listener),
   stdin: () => Bun.stdin.stream(),
   isTerminal,
+  isStdoutTerminal: isatty(1),
   isAnsi,
   hasColors: isAnsi && !process.env["NO_COLOR"],
 });

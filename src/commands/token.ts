@@ -1,9 +1,10 @@
-import { SCOPES } from "../auth/authenticate.ts";
+import { type Scope, SCOPES } from "../auth/authenticate.ts";
 import { mintToken } from "../auth/token_format.ts";
 import { type TokenRecord, TOKENS_MAX_AGE_MS, type TokenStore } from "../auth/token_store.ts";
 import type { OpenTokens } from "../database/adapter.ts";
 import { type RefusedAction, toCommandError } from "../database/refusals.ts";
 import { CommandError, ConfigError } from "../errors.ts";
+import { originOf } from "../server/origin.ts";
 import { type Input, parseChoice, refusal } from "../settings/parsers.ts";
 import { type Call, DATABASE_FLAG, type Subcommand } from "./command.ts";
 import { counted, quoted } from "./formatting.ts";
@@ -89,7 +90,7 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
 ];
 
 /** Stores a token, and prints it; deletes it again if it cannot be printed. */
-async function createToken({ argument: name, flags, adapter, io }: Call): Promise<void> {
+async function createToken({ argument: name, flags, config, adapter, io }: Call): Promise<void> {
   const { name: database, openForWriting } = await adapter();
 
   const { expires, scope } = flags;
@@ -130,7 +131,25 @@ async function createToken({ argument: name, flags, adapter, io }: Call): Promis
     io.stderr(
       `Created token "${name}" in "${database}". Save it: it cannot be shown again. ${end}\n`,
     );
+
+    // Elsewhere the secret would get into a log.
+    if (io.isTerminal && io.isStdoutTerminal)
+      io.stderr(trial(originOf(await config()), token, scopes));
   });
+}
+
+/** A line for a shell that tries a token. It stores nothing: the server may be in production. */
+function trial(origin: string, token: string, scopes: readonly Scope[]): string {
+  const bearer = `-H 'Authorization: Bearer ${token}'`;
+  const [meaning, call] = scopes.includes("write")
+    ? [
+        "This stores nothing: 400 means that the token is accepted, and 401 that it is not.",
+        `${origin}/plants ${bearer} -H 'Content-Type: application/json' -d '{}'`,
+      ]
+    : ["", `${origin}/metrics ${bearer}`];
+
+  const soon = `Running servers accept it within ${TOKENS_MAX_AGE_MS / 1_000} seconds. Try it:`;
+  return `\n${soon}\n\n  curl -i ${call}\n\n${meaning && `${meaning}\n`}`;
 }
 
 async function whyNotAdded(tokens: TokenStore, name: string): Promise<string> {

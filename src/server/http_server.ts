@@ -3,6 +3,7 @@ import { CommandError, ConfigError, reasonOf } from "../errors.ts";
 import { readSecretFile } from "../settings/secret_files.ts";
 import type { Config } from "../settings/settings.ts";
 import { forwardedFor, unmapped } from "./forwarded.ts";
+import { inBrackets, originOf } from "./origin.ts";
 
 /** The two functions that make responses. */
 export interface Handlers {
@@ -90,7 +91,7 @@ export class HttpServer {
     // Port 0 took a free one: the server keeps it.
     this.#listen = () => listen(port);
 
-    return `${tls ? "https" : "http"}://${inBrackets(connectable(hostname))}:${port}`;
+    return originOf({ host: hostname, port, tls });
   }
 
   /**
@@ -233,18 +234,6 @@ const ADVICE: Readonly<Record<string, string>> = {
   EADDRINUSE: "the port is in use; choose another with --port",
   EADDRNOTAVAIL: "this machine does not have that address; choose another with --host",
 };
-
-/**
- * Clients cannot connect to the unspecified address (RFC 4291 section 2.5.2): loopback replaces it.
- */
-function connectable(hostname: string): string {
-  return { "0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1" }[hostname] ?? hostname;
-}
-
-/** An IPv6 address beside a port has brackets (RFC 3986, section 3.2.2). */
-function inBrackets(host: string): string {
-  return host.includes(":") ? `[${host}]` : host;
-}
 
 type Certificate = Awaited<ReturnType<typeof readCertificate>>;
 

@@ -76,7 +76,7 @@ const TOKEN_CHANGE_MS = 15_000;
  * @throws {Error} If it never has within {@linkcode TOKEN_CHANGE_MS}.
  */
 export async function untilTokenIs(
-  status: 200 | 400 | 401,
+  status: 200 | 400 | 401 | 403,
   url: string,
   token: string,
   body?: string,

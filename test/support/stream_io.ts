@@ -27,6 +27,7 @@ export async function runCommand(
     onHangup: () => {},
     stdin: () => streamOf([]),
     isTerminal: false,
+    isStdoutTerminal: false,
     isAnsi: false,
     hasColors: false,
     ...options,
