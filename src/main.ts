@@ -51,6 +51,7 @@ process.exitCode = await run(process.argv.slice(2), process.env, {
   isTerminal,
   isStdoutTerminal: isatty(1),
   isAnsi,
+  canAsk: isTerminal && isatty(0),
   hasColors: isAnsi && !process.env["NO_COLOR"],
 });
 await stderr.drain(STALL_MS);

@@ -30,6 +30,8 @@ export interface Io {
   readonly isAnsi: boolean;
   /** https://no-color.org */
   readonly hasColors: boolean;
+  /** Whether stdin and stderr are terminals: somebody can be asked. */
+  readonly canAsk: boolean;
 
   /** Standard input. Call it once. */
   readonly stdin: () => ReadableStream<Uint8Array>;

@@ -1,15 +1,16 @@
+import { withAbort } from "../async/timers.ts";
 import { type Scope, SCOPES } from "../auth/authenticate.ts";
 import { mintToken } from "../auth/token_format.ts";
 import { type TokenRecord, TOKENS_MAX_AGE_MS, type TokenStore } from "../auth/token_store.ts";
 import type { OpenTokens } from "../database/adapter.ts";
 import { type RefusedAction, toCommandError } from "../database/refusals.ts";
-import { CommandError, ConfigError } from "../errors.ts";
+import { CommandError, ConfigError, escapeControls } from "../errors.ts";
 import { originOf } from "../server/origin.ts";
 import { type Input, parseChoice, refusal } from "../settings/parsers.ts";
 import { type Call, DATABASE_FLAG, type Subcommand } from "./command.ts";
 import { counted, quoted } from "./formatting.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
-import { writeOutput } from "./terminal.ts";
+import { type Io, writeOutput } from "./terminal.ts";
 
 /** The commands of `plant-store token`. */
 export const TOKEN_COMMANDS: readonly Subcommand[] = [
@@ -67,8 +68,10 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
   {
     usage: "delete <name>",
     description: "Revoke a token and forget it: its name is free again",
+    flags: [["--yes", "Do not ask; required if stdin or stderr is not a terminal"], DATABASE_FLAG],
     example: "token delete greenhouse",
-    async run({ argument: name, adapter, io }) {
+    async run({ argument: name, flags, adapter, io }) {
+      if (flags["yes"] !== true) await confirmDelete(io, name, (await adapter()).name);
       await changeTokens(adapter, `delete token ${quoted(name)}`, async (tokens, database) => {
         if (!(await tokens.delete(name))) throw noSuchToken("delete", name, database);
         io.stderr(`Deleted token "${name}" from "${database}".\n`);
@@ -171,6 +174,33 @@ function parseLifetime(input: Input): number {
   if (Number(count) > 0)
     throw refusal(input, `expected a unit after the number: ${units}, such as ${count}d`);
   throw refusal(input, `expected a number and its unit: ${units}, such as 90d`);
+}
+
+/**
+ * Asks whether to delete a token.
+ *
+ * @throws {ConfigError} If nobody can be asked.
+ * @throws {CommandError} If the answer is no, or a signal comes first.
+ */
+async function confirmDelete(
+  { stdin, stderr, canAsk, stop }: Io,
+  name: string,
+  database: string,
+): Promise<void> {
+  if (!canAsk)
+    throw new ConfigError(
+      `Cannot ask whether to delete token ${quoted(name)}: stdin or stderr is not a terminal; use --yes`,
+    );
+
+  const question = `Delete token ${quoted(name)} from "${database}"? Clients that use it are refused.`;
+  stderr(`${escapeControls(question)} [y/N] `);
+
+  // A terminal hands over a whole line, which it has shown, unless the input or the wait ends.
+  const read = await withAbort(stdin().getReader().read(), stop);
+  const answer = new TextDecoder().decode(read?.value);
+  if (!answer.endsWith("\n")) stderr("\n");
+  if (!/^y(?:es)?$/i.test(answer.trim()))
+    throw new CommandError(`Token ${quoted(name)} was not deleted`);
 }
 
 function noSuchToken(action: string, name: string, database: string): CommandError {

@@ -515,7 +515,7 @@ const ACCEPTED_AGAIN =
 test("a restore keeps what was revoked and deleted since the backup, however often it is run", async () => {
   using here = await withTokens();
   await here.call("token", "revoke", "leaked");
-  await here.call("token", "delete", "deleted");
+  await here.call("token", "delete", "deleted", "--yes");
   await here.call("token", "create", "deleted");
 
   const { stderr } = await here.call("restore", "saved.db");

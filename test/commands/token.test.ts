@@ -236,14 +236,14 @@ test.concurrent(
   async () => {
     using here = world();
     await here.create("greenhouse");
-    expect(await here.token("delete", "greenhouse")).toEqual({
+    expect(await here.token("delete", "greenhouse", "--yes")).toEqual({
       exitCode: 0,
       stdout: "",
       stderr: 'Deleted token "greenhouse" from "plants.db".\n',
     });
 
     const cannot = (action: string) => `Cannot ${action} token "greenhouse" in "plants.db": `;
-    expect(await here.token("delete", "greenhouse")).toMatchObject({
+    expect(await here.token("delete", "greenhouse", "--yes")).toMatchObject({
       exitCode: 1,
       stderr: `${cannot("delete")}no token has this name; plant-store token list shows all\n`,
     });
@@ -260,3 +260,38 @@ test.concurrent(
     expect(await here.list()).toMatchObject([{ name: "garden" }]);
   },
 );
+
+test.concurrent.each([
+  ["y\n", 0, 'Deleted token "greenhouse" from "plants.db".\n', []],
+  ["Yes\n", 0, 'Deleted token "greenhouse" from "plants.db".\n', []],
+  ["\n", 1, 'Token "greenhouse" was not deleted\n', [{ name: "greenhouse" }]],
+  ["yellow\n", 1, 'Token "greenhouse" was not deleted\n', [{ name: "greenhouse" }]],
+  // The end of the input, and Ctrl-C.
+  ["\x04", 1, 'Token "greenhouse" was not deleted\n', [{ name: "greenhouse" }]],
+  ["\x03", 1, 'Token "greenhouse" was not deleted\n', [{ name: "greenhouse" }]],
+])("on a terminal, token delete asks, and %j exits with %d", async (answer, code, says, left) => {
+  using here = world();
+  await here.create("greenhouse");
+  await using run = startOnTerminal({ cwd: here.cwd, args: ["token", "delete", "greenhouse"] });
+  await run.until(
+    'Delete token "greenhouse" from "plants.db"? Clients that use it are refused. [y/N] ',
+  );
+  expect(await here.list()).toHaveLength(1);
+
+  run.type(answer);
+  expect(await run.exitCode()).toBe(code);
+  expect(run.screen()).toEndWith(`\n${says}`);
+  expect(await here.list()).toMatchObject(left);
+});
+
+test.concurrent("without a terminal, token delete needs --yes, and deletes nothing", async () => {
+  using here = world();
+  await here.create("greenhouse");
+  expect(await here.token("delete", "greenhouse")).toEqual({
+    exitCode: 2,
+    stdout: "",
+    stderr:
+      'Cannot ask whether to delete token "greenhouse": stdin or stderr is not a terminal; use --yes\n',
+  });
+  expect(await here.list()).toMatchObject([{ name: "greenhouse" }]);
+});

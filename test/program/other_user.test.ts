@@ -89,7 +89,7 @@ const COMMANDS = [
 ];
 const ALL_COMMANDS = [
   ...COMMANDS,
-  "token delete garden",
+  "token delete garden --yes",
   "token prune",
   "check",
   "export",

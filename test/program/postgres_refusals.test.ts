@@ -23,7 +23,7 @@ const LATE_COMMANDS = [
   ["token list", "list the tokens", ""],
   ["token create new", 'create token "new"', SECRET_NOT_SHOWN],
   ["token revoke old", 'revoke token "old"', LOOK],
-  ["token delete old", 'delete token "old"', LOOK],
+  ["token delete old --yes", 'delete token "old"', LOOK],
   ["token prune", "prune the tokens", LOOK],
   ["serve --port 0", "read the tokens", ""],
 ] as const;
@@ -140,7 +140,9 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
     await cluster().set("synchronous_standby_names", "");
     // Its commit went on waiting, and was there after all.
     await untilFound("SELECT FROM tokens");
-    await Promise.all(["new", "first-start"].map((name) => plantStore(["token", "delete", name])));
+    await Promise.all(
+      ["new", "first-start"].map((name) => plantStore(["token", "delete", name, "--yes"])),
+    );
 
     expect(await plantStore(["token", "list", "--json"])).toMatchObject({ stdout: "[]\n" });
 

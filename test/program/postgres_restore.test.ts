@@ -91,7 +91,7 @@ describe.skipIf(skipsInstalled())("a dump of PostgreSQL", () => {
       expect(await world.attempt(RENAME)).toMatchObject({ exitCode: 1 });
     }
     await follow("plant-store token revoke revoked");
-    for (const name of ["deleted", "again"]) await follow(`plant-store token delete ${name}`);
+    for (const name of ["deleted", "again"]) await follow(`plant-store token delete ${name} --yes`);
     await create("again");
     await follow(`echo '{"id":1001,"name":"fern"}' | plant-store import -`);
 

@@ -30,6 +30,7 @@ export async function runCommand(
     isStdoutTerminal: false,
     isAnsi: false,
     hasColors: false,
+    canAsk: false,
     ...options,
   });
 
