@@ -422,6 +422,21 @@ describe("a fork with a kind of field, two reads and a limit", () => {
   });
 });
 
+test("Take a room out: without Citus the code passes its checks, and the tests that know its rooms and pages", async () => {
+  using copy = repositoryCopy();
+  const [commands = ""] = blocks("Take a room out", "bash");
+  await Bun.$`git init --quiet && git add --all -- ":!node_modules"
+    git -c user.name=Fork -c user.email=fork@example.org commit --quiet --message Fork`
+    .cwd(copy.path)
+    .quiet();
+  await Bun.$`bash -euo pipefail -c ${commands}`.cwd(copy.path).quiet();
+
+  const { exitCode } = await Bun.$`bun run check:static`.cwd(copy.path).quiet().nothrow();
+  expect(exitCode).toBe(0);
+  const files = ["test/architecture.test.ts", "test/program", "test/telemetry", "test/simulation"];
+  expect(await failuresIn(copy.path, files)).toEqual([]);
+});
+
 const OTHER_TOKEN = "another-token-0123456789";
 
 async function typeErrors(root: string): Promise<string[]> {
