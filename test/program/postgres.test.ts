@@ -8,7 +8,7 @@ import { section } from "../support/guides.ts";
 import { fern, insertOf, ivy, jsonOf, moss } from "../support/plants.ts";
 import { CONNECT_TIMEOUT, skipsCluster } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_database.ts";
-import { emptyDirectory, startServer } from "../support/program.ts";
+import { emptyDirectory, runToEnd, startServer } from "../support/program.ts";
 import { range } from "../support/scale.ts";
 import { streamOf } from "../support/stream.ts";
 import { runCommand } from "../support/stream_io.ts";
@@ -254,9 +254,8 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     async () => {
       await using database = await emptyDatabase();
       const env = { DATABASE_URL: database.url, AUTH_TOKENS: TOKEN };
-      expect(
-        await runCommand(["serve", "--port", "0"], { ...env, NODE_ENV: "production" }),
-      ).toEqual({
+      const production = { args: ["--port", "0"], env: { ...env, NODE_ENV: "production" } };
+      expect(await runToEnd(production)).toEqual({
         exitCode: 1,
         stdout: "",
         stderr: `Cannot open database "${database.name}": it has no plant-store tables; choose another database with --database; for a new one run plant-store migrate\n`,
