@@ -467,9 +467,11 @@ describe.skipIf(skipsCitus())("Citus", () => {
     );
   });
 
-  test("servers that start on an empty cluster at once distribute it once", async () => {
+  test("servers that may create tables, and start on an empty cluster at once, distribute it once", async () => {
     await cluster.empty();
     const server = await adapter();
+    await expect(server.openForServing({ gather })).rejects.toThrow("run plant-store migrate");
+
     const opened = await Promise.all(
       [1, 2, 3].map(() => server.openForServing({ create: true, gather })),
     );
