@@ -165,7 +165,8 @@ const STANDBY_TEST = "test/database/postgres/standby.test.ts";
 
 /** The files of the guide, in its order. */
 const OPERATION_STEPS: Readonly<Record<string, Named>> = {
-  "src/database/database.ts": { error: "'get'" },
+  "src/database/database.ts": { error: "'PlantReader'" },
+  "src/database/adapter.ts": { error: "'get'" },
   "test/support/database_contract.ts": {
     test: {
       file: "test/database/memory.test.ts",
@@ -176,10 +177,11 @@ const OPERATION_STEPS: Readonly<Record<string, Named>> = {
   "src/database/sqlite/sqlite_database.ts": { error: "'get'" },
   "src/database/sqlite/writer_worker.ts": { error: '"get"' },
   "src/database/sqlite/sqlite_adapter.ts": { error: "'get'" },
-  "src/database/postgres/postgres_plants.ts": { error: "'readPlant'" },
+  "src/database/postgres/pages.ts": { error: "'durablePlant'" },
   "src/database/postgres/postgres_database.ts": { error: "'get'" },
   [STANDBY_TEST]: { error: "'get'" },
   "src/database/citus/citus_database.ts": { error: "'get'" },
+  "test/database/sqlite/sqlite_database.test.ts": { error: "'get'" },
   "src/auth/authenticate.ts": { error: '"read"' },
   "src/http/paths.ts": {
     test: {
@@ -188,6 +190,7 @@ const OPERATION_STEPS: Readonly<Record<string, Named>> = {
     },
   },
   "src/errors.ts": { error: '"plant_not_found"' },
+  "test/http/responses.test.ts": { error: "'plant_not_found'" },
   "src/http/plant_reading.ts": { error: "plant_reading" },
   "src/http/plants.ts": { error: "'ErrorSchema'" },
   "src/http/app.ts": { error: "'readPlant'" },
@@ -253,8 +256,8 @@ describe("Add an operation", () => {
   });
 
   test("without the commit after a row, a test names the read", async () => {
-    const file = "src/database/postgres/postgres_plants.ts";
-    const commit = "    await commitNothing(connection);\n    return plantFrom(row);";
+    const file = "src/database/postgres/pages.ts";
+    const commit = "    await query(COMMIT_NOTHING);\n    return plantFrom(row);";
     const without = "    return plantFrom(row);";
     mutate(copy.path, { file, from: commit, to: without });
     const red = await failingTests(copy.path, STANDBY_TEST, "get\\(\\) shows no plant");
