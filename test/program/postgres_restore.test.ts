@@ -5,6 +5,7 @@ import { dirname, join } from "node:path";
 import { post } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { blocks } from "../support/guides.ts";
+import { skipsWithout } from "../support/missing.ts";
 import { INSTALLED, skipsInstalled } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_database.ts";
 import { emptyDirectory, runToEnd, startServer } from "../support/program.ts";
@@ -20,7 +21,11 @@ const [RENAME = "", CREATE = "", PG_RESTORE = ""] = RESTORE.trim().split("\n");
 /** What is often written instead: the control. */
 const CARELESS = "psql --quiet --dbname plants --file plants.sql";
 
-describe.skipIf(skipsInstalled())("a dump of PostgreSQL", () => {
+/** What the page's lines use beside PostgreSQL's programs. */
+const skips =
+  skipsInstalled() || ["bash", "grep", "sed"].some((program) => skipsWithout(program, program));
+
+describe.skipIf(skips)("a dump of PostgreSQL", () => {
   const cluster = withCluster({ programs: INSTALLED });
 
   /** A database `plants` with a thousand plants, a shell in which the page's lines run, and servers. */
