@@ -24,7 +24,7 @@ const FERN = fern({ id: 0n });
 const MOSS = moss({ id: -1n });
 const PLANTS = range(1, 20).map((id) => ({ id: BigInt(id), name: "first" }));
 
-/** The statements of the PostgreSQL guide's procedure, as they stand on the page. */
+/** The statements of the page about failover, as they stand there. */
 const [LET_REPLAY = [], ASK = [], PROMOTE = [], FOLLOW = [], LOOK = []] = blocks(
   "By hand",
   "sql",

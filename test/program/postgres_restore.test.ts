@@ -10,8 +10,8 @@ import { INSTALLED, skipsInstalled } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_database.ts";
 import { emptyDirectory, runToEnd, startServer } from "../support/program.ts";
 
-/** The lines of the PostgreSQL guide, as they stand on the page. */
-const [DUMP = ""] = blocks("Backup and recovery", "sh");
+/** The lines of the page about backups, as they stand there. */
+const [DUMP = ""] = blocks("Dump", "sh");
 const [RESTORE = "", RESTORE_PLAIN = "", END_TOKENS = "", ADD_PLANTS = ""] = blocks(
   "Restore a dump",
   "sh",
