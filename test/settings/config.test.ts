@@ -2,6 +2,7 @@ import { expect, test } from "bun:test";
 
 import { ConfigError } from "../../src/errors.ts";
 import { loggableSettings, parseConfig, SETTINGS } from "../../src/settings/settings.ts";
+import { PASSWORDS } from "./passwords.ts";
 
 /** The defaults of the README that the log has as they are. */
 const DEFAULTS = {
@@ -148,16 +149,6 @@ test.each([
   );
 });
 
-test("parseConfig() refuses quotes in OpenTelemetry's own variables, if traces are sent", () => {
-  const quoted = { OTEL_EXPORTER_OTLP_HEADERS: '"authorization=secret"' };
-  expect(parseConfig(quoted).tracing).toBeUndefined();
-  expect(() =>
-    parseConfig({ ...quoted, OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:4318" }),
-  ).toThrow(
-    new ConfigError("Cannot use OTEL_EXPORTER_OTLP_HEADERS: remove the quotes around its value"),
-  );
-});
-
 test("parseConfig() refuses quotes around one of several subjects", () => {
   expect(() => parseConfig({ ...USABLE, AUTH_SUBJECTS: 'a,"b",c' })).toThrow(
     new ConfigError("Cannot use AUTH_SUBJECTS: remove the quotes around its value"),
@@ -221,7 +212,6 @@ const INTEGERS = [
 const NO_URL = "expected file:PATH or postgres://…";
 const WITHOUT_PROVIDER = " without AUTH_JWKS_URL and AUTH_ISSUER and AUTH_AUDIENCE";
 const NO_ORIGIN = "expected origins such as https://app.example.org";
-const NO_BASE_URL = "expected an http or https URL without a password, a query and a fragment";
 
 /** Values of a variable, and what is said of each. */
 const refused: [values: string[], variable: string, says: string][] = [
@@ -271,12 +261,6 @@ const refused: [values: string[], variable: string, says: string][] = [
     "AUTH_TOKENS",
     "token 1 has characters that a bearer token cannot have",
   ],
-  [["otel.example.com", "otel.example.com:4318"], "OTEL_EXPORTER_OTLP_ENDPOINT", NO_BASE_URL],
-  [
-    ["grpc://otel.example.com", "https://otel.example.com/?"],
-    "OTEL_EXPORTER_OTLP_ENDPOINT",
-    NO_BASE_URL,
-  ],
 ];
 
 test.each(refused.flatMap(([values, ...rest]) => values.map((value) => [value, ...rest] as const)))(
@@ -311,29 +295,10 @@ test.each(UNSAFE)(
   },
 );
 
-const SECRET_QUERIES = [
-  "https://otel.example.com/?key=secret",
-  "https://otel.example.com/#key=secret",
-];
-const PASSWORDS = [
-  "https://me:secret@example.com",
-  "https://me:p@secret@example.com",
-  "https://secret@example.com",
-  "https://:secret@example.com",
-  "me:secret@example.com:4318",
-  "postgres://me:secret@host/plants",
-  "postgres://me:secret/x@host/plants",
-  "postgres://me:secret?x@host/plants",
-  "postgres://me:secret#@host/plants",
-  "postgresql:me:secret",
-  "me:secret@host",
-];
-
 test.each([
   ["AUTH_TOKENS", ["secret"], "fewer than 16 characters"],
   ["AUTH_JWKS_URL", PASSWORDS, "without a password"],
   ["DATABASE_URL", PASSWORDS, "Cannot use"],
-  ["OTEL_EXPORTER_OTLP_ENDPOINT", [...PASSWORDS, ...SECRET_QUERIES], NO_BASE_URL],
 ])("parseConfig() refuses a secret in %s without repeating it: %j", (variable, values, says) => {
   const settings = variable === "AUTH_JWKS_URL" ? IDENTITY_PROVIDER : {};
   for (const value of values) {
@@ -355,16 +320,6 @@ test("parseConfig() takes an identity provider", () => {
   expect(
     parseConfig({ ...settings, AUTH_JWKS_URL: "http://127.0.0.1:8080/jwks" }).jwt?.jwksUrl.port,
   ).toBe("8080");
-});
-
-test("parseConfig() takes a collector of traces", () => {
-  const OTEL_EXPORTER_OTLP_ENDPOINT = "https://otel.example.com/of/us";
-  const OTEL_SERVICE_NAME = "greenhouse";
-  const { tracing } = parseConfig({ OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME });
-  expect(tracing).toEqual({
-    endpoint: new URL(`${OTEL_EXPORTER_OTLP_ENDPOINT}/v1/traces`),
-    serviceName: OTEL_SERVICE_NAME,
-  });
 });
 
 /** Settings with a secret wherever one can be. */
