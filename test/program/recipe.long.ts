@@ -425,19 +425,48 @@ describe("a fork with a kind of field, two reads and a limit", () => {
   });
 });
 
-test("Take a room out: without Citus the code passes its checks, and the tests that know its rooms and pages", async () => {
-  using copy = repositoryCopy();
-  const [commands = ""] = blocks("Take a room out", "bash");
-  await Bun.$`git init --quiet && git add --all -- ":!node_modules"
-    git -c user.name=Fork -c user.email=fork@example.org commit --quiet --message Fork`
-    .cwd(copy.path)
-    .quiet();
-  await Bun.$`bash -euo pipefail -c ${commands}`.cwd(copy.path).quiet();
+/** What knows every room: the tables of rooms, settings and metrics, and the pages. */
+const TABLES_TESTS = [
+  "test/architecture.test.ts",
+  "test/settings",
+  "test/telemetry",
+  "test/server",
+  "test/build",
+  GUIDES_TEST,
+  "test/program/main.test.ts",
+  "test/program/telemetry.test.ts",
+  "test/program/dashboard.test.ts",
+];
 
-  const { exitCode } = await Bun.$`bun run check:static`.cwd(copy.path).quiet().nothrow();
-  expect(exitCode).toBe(0);
-  const files = ["test/architecture.test.ts", "test/program", "test/telemetry", "test/simulation"];
-  expect(await failuresIn(copy.path, files)).toEqual([]);
+/** Which metrics there are, by a server, its alerts and its guide. */
+const METRICS_TEST = {
+  file: "test/program/operator.test.ts",
+  name: "the scrape configuration and the alerts name what there is",
+};
+
+describe("Take a room out", () => {
+  test.each([
+    { rooms: ["Citus"], files: ["test/program/postgres.test.ts", "test/simulation"] },
+    { rooms: ["OpenTelemetry"], files: [] },
+  ])(
+    "without $rooms the code passes its checks, and the tests that know its rooms and pages",
+    async ({ rooms, files }) => {
+      using copy = repositoryCopy();
+      await Bun.$`git init --quiet && git add --all -- ":!node_modules"
+        git -c user.name=Fork -c user.email=fork@example.org commit --quiet --message Fork`
+        .cwd(copy.path)
+        .quiet();
+      for (const room of rooms) {
+        const [commands = ""] = blocks(`Without ${room}`, "bash");
+        await Bun.$`bash -euo pipefail -c ${commands}`.cwd(copy.path).quiet();
+      }
+
+      const { exitCode } = await Bun.$`bun run check:static`.cwd(copy.path).quiet().nothrow();
+      expect(exitCode).toBe(0);
+      expect(await failuresIn(copy.path, [...TABLES_TESTS, ...files])).toEqual([]);
+      expect(await failingTests(copy.path, METRICS_TEST.file, METRICS_TEST.name)).toEqual([]);
+    },
+  );
 });
 
 const OTHER_TOKEN = "another-token-0123456789";
