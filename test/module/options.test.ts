@@ -5,8 +5,6 @@ import {
   type AppOptions,
   createApp,
   groupCommit,
-  jwtAuthenticator,
-  type JwtOptions,
   memoryStore,
   memoryTokens,
   readiness,
@@ -34,7 +32,6 @@ const NUMBERS: readonly (readonly [
   ["timeoutMs", (timeoutMs) => groupCommit(memoryStore(), { timeoutMs }), TIMER],
   ["maxBodyBytes", (maxBodyBytes) => app({ maxBodyBytes }), COUNT],
   ["timeoutMs", (timeoutMs) => readiness(async () => {}, { timeoutMs }), TIMER],
-  ["timeoutMs", (timeoutMs) => jwt({ timeoutMs }), TIMER],
 ];
 
 const NO_NUMBERS = [NaN, Infinity, -Infinity, 0, -1, 2 ** 53, "5" as never, null as never];
@@ -53,7 +50,6 @@ test.each<[what: string, use: (options: object) => unknown]>([
   ["groupCommit()", (options) => groupCommit(memoryStore(), options)],
   ["readiness()", (options) => readiness(async () => {}, options)],
   ["tokenCache()", (options) => tokenCache(memoryTokens(), options)],
-  ["jwtAuthenticator()", jwt],
 ])("%s refuses an option that does not exist: it may be a misspelled one", async (_what, use) => {
   const call = async () => use({ timeoutms: 1 });
   await expect(call()).rejects.toThrow(
@@ -74,19 +70,6 @@ test("every option may be undefined, and has its default then", async () => {
   readiness(async () => {}, { maxAgeMs: undefined, timeoutMs: undefined });
   const clocks = { now: undefined, monotonic: undefined };
   await tokenCache(memoryTokens(), { staticTokens: undefined, maxAgeMs: undefined, ...clocks });
-  jwtAuthenticator({
-    jwksUrl: new URL("https://id.example.org/jwks"),
-    issuer: "https://id.example.org/",
-    audience: "plant-store",
-    scope: undefined,
-    subjects: undefined,
-    algorithms: undefined,
-    fetch: undefined,
-    timeoutMs: undefined,
-    onKeysFetched: undefined,
-    onKeysUnavailable: undefined,
-    ...clocks,
-  });
 });
 
 const PROGRAM = parseConfig({});
@@ -133,15 +116,6 @@ test.each([undefined, Promise.resolve(memoryStore()), { probe() {} }])(
   },
 );
 
-test.each([undefined, "https://id.example.org/jwks"])(
-  "jwtAuthenticator() refuses the `jwksUrl` %p",
-  (jwksUrl) => {
-    expect(() => jwt({ jwksUrl })).toThrow(
-      new TypeError("Cannot accept JWTs: `jwksUrl` must be a URL"),
-    );
-  },
-);
-
 test.each([NaN, Infinity, -1, 2 ** 31])(
   "readiness() refuses a verdict that is fresh for %d ms",
   (maxAgeMs) => {
@@ -184,55 +158,6 @@ test.each([Infinity, 2 ** 31, Number.MAX_SAFE_INTEGER])(
     await drained;
   },
 );
-
-test.each<[keyof JwtOptions, unknown]>([
-  ["issuer", undefined],
-  ["issuer", ""],
-  ["issuer", null],
-  ["audience", undefined],
-  ["audience", ""],
-  ["audience", []],
-])(
-  "jwtAuthenticator() without %s (%j) is refused: it would accept the tokens of any",
-  (name, value) => {
-    expect(() => jwt({ [name]: value })).toThrow(
-      new TypeError(`Cannot accept JWTs: \`${name}\` is missing`),
-    );
-  },
-);
-
-test.each([[["HS256"]], [["ES256", "none"]], [[]], ["ES256"]])(
-  "jwtAuthenticator() refuses the algorithms %j: it would refuse their tokens one by one",
-  (algorithms) => {
-    expect(() => jwt({ algorithms })).toThrow(
-      new TypeError("Cannot accept JWTs: `algorithms` must be some of JWT_ALGORITHMS"),
-    );
-  },
-);
-
-test.each<[keyof JwtOptions, unknown, string]>([
-  ["scope", "two scopes", "`scope` must be the name of one scope"],
-  ["scope", "", "`scope` must be the name of one scope"],
-  ["scope", 'a"b', "`scope` must be the name of one scope"],
-  ["subjects", [], "`subjects`: none is listed"],
-  ["subjects", "gardener", "`subjects`: no list"],
-  ["subjects", [""], "`subjects`: a subject is missing"],
-  ["subjects", ["gardener", undefined], "`subjects`: a subject is missing"],
-  ["subjects", ["*"], "`subjects`: `*` must be the last character, after a `:`, `/` or `|`"],
-  [
-    "subjects",
-    ["repo:garden*"],
-    "`subjects`: `*` must be the last character, after a `:`, `/` or `|`",
-  ],
-  [
-    "subjects",
-    ["repo:*:main"],
-    "`subjects`: `*` must be the last character, after a `:`, `/` or `|`",
-  ],
-  ["subjects", ["repo:**"], "`subjects`: `*` must be the last character, after a `:`, `/` or `|`"],
-])("jwtAuthenticator() refuses %s %j", (name, value, says) => {
-  expect(() => jwt({ [name]: value })).toThrow(new TypeError(`Cannot accept JWTs: ${says}`));
-});
 
 test.each([
   ["https://app.example.org"],
@@ -283,18 +208,3 @@ function app(options: Partial<AppOptions>) {
     ...options,
   });
 }
-
-function jwt(options: { readonly [Name in keyof JwtOptions]?: unknown }) {
-  const jwksUrl = new URL("https://id.example.org/jwks");
-  const required = { jwksUrl, issuer: "https://id.example.org/", audience: "plant-store" };
-  return jwtAuthenticator({ ...required, ...options } as JwtOptions);
-}
-
-test("jwtAuthenticator() works where nothing tells the number of processors", async () => {
-  const { navigator } = globalThis;
-  using stack = new DisposableStack();
-  stack.defer(() => void Object.assign(globalThis, { navigator }));
-  Reflect.deleteProperty(globalThis, "navigator");
-
-  expect(await jwt({})("no-jwt")).toMatchObject({ ok: false });
-});

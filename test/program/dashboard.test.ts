@@ -46,7 +46,7 @@ describe.skipIf(skipsCluster() || skipsWithout("prometheus", "prometheus"))("the
         AUTH_JWKS_URL: `http://127.0.0.1:${CLOSED_PORT}/jwks`,
         AUTH_ISSUER: "http://127.0.0.1/",
         AUTH_AUDIENCE: "plant-store",
-        OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${CLOSED_PORT}`,
+        OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:9",
       },
     });
 

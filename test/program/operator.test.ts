@@ -144,7 +144,7 @@ test.concurrent("the scrape configuration and the alerts name what there is", as
     AUTH_JWKS_URL: `http://127.0.0.1:${CLOSED_PORT}/jwks`,
     AUTH_ISSUER: "http://127.0.0.1/",
     AUTH_AUDIENCE: "plant-store",
-    OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${CLOSED_PORT}`,
+    OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:9",
   };
   await using server = await startServer({ env });
   const tls = { ca: Bun.file(`${CERTIFICATE}.crt`) };

@@ -132,26 +132,14 @@ test.each<[what: string, spoil: (value: string) => string, advice: string]>([
 test("parseConfig() keeps what is in the middle of a value, or may be in a name", () => {
   for (const path of [`a "b" c's d.db`, "$HOME.db", "نمونه\u200cها.db"])
     expect(parseConfig({ DATABASE_URL: path }).database).toEqual({ adapter: "sqlite", path });
-  for (const audience of ["My plants", "api://plants", "urn:plants:store", "garten-größe"])
-    expect(parseConfig({ ...USABLE, AUTH_AUDIENCE: audience }).jwt?.audience).toBe(audience);
 });
 
 test.each([
-  ["AUTH_ISSUER", "https://id.example.org/ realm", "expected a URI, or a name without a colon"],
-  ["AUTH_ISSUER", "https://{tenant}.example.org/", "expected a URI, or a name without a colon"],
-  ["AUTH_ISSUER", "https://<tenant>.example.org/", "expected a URI, or a name without a colon"],
-  ["AUTH_AUDIENCE", 'api://"plants"/', "expected a URI, or a name without a colon"],
   ["HOST", "127.0.0.1 localhost", "expected an IP address or a host name"],
   ["HOST", "http://127.0.0.1", "expected an IP address or a host name"],
 ])("parseConfig() refuses %s=%s", (variable, value, expected) => {
   expect(() => parseConfig({ ...USABLE, [variable]: value })).toThrow(
     new RegExp(`^Cannot use ${variable}=.*: ${expected}$`),
-  );
-});
-
-test("parseConfig() refuses quotes around one of several subjects", () => {
-  expect(() => parseConfig({ ...USABLE, AUTH_SUBJECTS: 'a,"b",c' })).toThrow(
-    new ConfigError("Cannot use AUTH_SUBJECTS: remove the quotes around its value"),
   );
 });
 
@@ -201,7 +189,6 @@ test.each([
   expect(parseConfig({ DATABASE_URL: url }).database).toEqual({ adapter: "sqlite", path });
 });
 
-const IDENTITY_PROVIDER = { AUTH_ISSUER: "me", AUTH_AUDIENCE: "plant-store" };
 const INTEGERS = [
   "PORT",
   "MAX_BODY_BYTES",
@@ -210,7 +197,6 @@ const INTEGERS = [
   "SHUTDOWN_TIMEOUT_MS",
 ];
 const NO_URL = "expected file:PATH or postgres://…";
-const WITHOUT_PROVIDER = " without AUTH_JWKS_URL and AUTH_ISSUER and AUTH_AUDIENCE";
 const NO_ORIGIN = "expected origins such as https://app.example.org";
 
 /** Values of a variable, and what is said of each. */
@@ -239,17 +225,6 @@ const refused: [values: string[], variable: string, says: string][] = [
   [["*", "null", "app.example.org", "https://app.example.org/"], "CORS_ORIGINS", NO_ORIGIN],
   [["https://app.example.org/x", "ftp://app.example.org"], "CORS_ORIGINS", NO_ORIGIN],
   [["no"], "DOCS", "Cannot use DOCS=no: expected on or off"],
-  [["https://id.example.com/"], "AUTH_ISSUER", "without AUTH_JWKS_URL and AUTH_AUDIENCE"],
-  [["https://id.example.com/jwks"], "AUTH_JWKS_URL", "without AUTH_ISSUER and AUTH_AUDIENCE"],
-  [["plants:write plants:read"], "AUTH_SCOPE", "expected the name of one scope"],
-  [["plants:write"], "AUTH_SCOPE", WITHOUT_PROVIDER],
-  [["repo:garden/plants"], "AUTH_SUBJECTS", WITHOUT_PROVIDER],
-  [["ES256"], "AUTH_ALGORITHMS", WITHOUT_PROVIDER],
-  [["HS256"], "AUTH_ALGORITHMS", "Cannot use AUTH_ALGORITHMS=HS256: expected RS256, RS384"],
-  [["ES256,none"], "AUTH_ALGORITHMS", "Cannot use AUTH_ALGORITHMS=none: expected RS256, RS384"],
-  [["ES256,"], "AUTH_ALGORITHMS", 'Cannot use AUTH_ALGORITHMS="": expected RS256, RS384'],
-  [["*", "garden*", "repo:*:main"], "AUTH_SUBJECTS", "`*` must be the last character, after a"],
-  [[","], "AUTH_SUBJECTS", "expected at least one subject"],
   [["loud"], "LOG_LEVEL", "expected debug, info, warning or error"],
   [["xml"], "LOG_FORMAT", "expected pretty or json"],
   [["1"], "ACCESS_LOG", "expected on or off"],
@@ -275,51 +250,16 @@ test("LOG_LEVEL=warn, the word of most loggers, is warning", () => {
   expect(parseConfig({ LOG_LEVEL: "warn" }).logLevel).toBe("warning");
 });
 
-const UNSAFE = [
-  "http://id.example.com/jwks",
-  "http://keycloak:8080/realms/garden/protocol/openid-connect/certs",
-  "ftp://localhost/jwks",
-  "id.example.com/jwks",
-  "http://localhost.example.com/",
-];
-
-test.each(UNSAFE)(
-  "parseConfig() refuses AUTH_JWKS_URL %s, which others could change in transit",
-  (url) => {
-    const settings = { ...IDENTITY_PROVIDER, AUTH_JWKS_URL: url };
-    expect(() => parseConfig(settings)).toThrow(
-      url.startsWith("http:")
-        ? `Cannot use AUTH_JWKS_URL=${url}: expected https, because keys that are changed in transit can sign tokens; http is accepted for this machine only`
-        : `Cannot use AUTH_JWKS_URL=${url}: expected an https URL`,
-    );
-  },
-);
-
 test.each([
   ["AUTH_TOKENS", ["secret"], "fewer than 16 characters"],
-  ["AUTH_JWKS_URL", PASSWORDS, "without a password"],
   ["DATABASE_URL", PASSWORDS, "Cannot use"],
 ])("parseConfig() refuses a secret in %s without repeating it: %j", (variable, values, says) => {
-  const settings = variable === "AUTH_JWKS_URL" ? IDENTITY_PROVIDER : {};
   for (const value of values) {
-    const refusal = () => parseConfig({ ...settings, [variable]: value });
+    const refusal = () => parseConfig({ [variable]: value });
     expect(refusal).toThrow(variable);
     expect(refusal).toThrow(says);
     expect(refusal).not.toThrow("secret");
   }
-});
-
-test("parseConfig() takes an identity provider", () => {
-  const settings = { ...IDENTITY_PROVIDER, AUTH_JWKS_URL: "https://id.example.com/jwks" };
-  const jwt = {
-    jwksUrl: new URL("https://id.example.com/jwks"),
-    issuer: "me",
-    audience: "plant-store",
-  };
-  expect(parseConfig(settings).jwt).toEqual(jwt);
-  expect(
-    parseConfig({ ...settings, AUTH_JWKS_URL: "http://127.0.0.1:8080/jwks" }).jwt?.jwksUrl.port,
-  ).toBe("8080");
 });
 
 /** Settings with a secret wherever one can be. */
