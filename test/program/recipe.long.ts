@@ -448,6 +448,7 @@ describe("Take a room out", () => {
   test.each([
     { rooms: ["Citus"], files: ["test/program/postgres.test.ts", "test/simulation"] },
     { rooms: ["OpenTelemetry"], files: [] },
+    { rooms: ["JWTs"], files: ["test/auth", "test/module/options.test.ts", "test/http"] },
   ])(
     "without $rooms the code passes its checks, and the tests that know its rooms and pages",
     async ({ rooms, files }) => {
