@@ -16,6 +16,7 @@ import { join } from "node:path";
 
 import { connect } from "../../src/database/sqlite/bun_driver.ts";
 import { corruptionMarker } from "../../src/database/sqlite/markers.ts";
+import { PLANT_FIELDS } from "../../src/plant/plant.ts";
 import { addPlants } from "../support/add_plants.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";
@@ -577,6 +578,9 @@ test("a restored backup of the first version deletes the token that was revoked 
     for (const column of ["expires_at", "revoked_at", "last_used_at", "scopes"])
       first.run(`ALTER TABLE tokens DROP COLUMN ${column}`);
     first.run("DROP TABLE token_revision");
+    // Those of a fork.
+    for (const field of PLANT_FIELDS.filter((name) => name !== "name" && name !== "tag"))
+      first.run(`ALTER TABLE plants DROP COLUMN "${field}"`);
     first.run("DELETE FROM __drizzle_migrations WHERE id > 1");
   }
   await here.call("token", "revoke", "leaked");

@@ -138,7 +138,7 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
       expect((await post(server.url, { id: 1, name: "ivy" }, { token })).status).toBe(200);
     }
 
-    const stderr = expect.stringContaining('relation "plant_store_migrations" already exists');
+    const stderr = expect.stringMatching(/relation "\w+" already exists/);
     expect(await attempt(PG_RESTORE)).toMatchObject({ exitCode: 1, stderr });
     expect(await attempt(RESTORE_PLAIN)).toMatchObject({ exitCode: 3, stderr });
     expect(await count("plants")).toBe("1");
