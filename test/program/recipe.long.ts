@@ -3,12 +3,22 @@ import { cpSync, rmSync, symlinkSync } from "node:fs";
 import { join, relative } from "node:path";
 
 import { staticTokens } from "../../src/auth/static_tokens.ts";
+import type * as Client from "../../src/http/client.ts";
 import type * as PlantStore from "../../src/mod.ts";
 import { bearer, post, postPlant, TOKEN } from "../support/client.ts";
-import { GUIDES_TEST, MIGRATIONS_TEST, type Step, STEPS } from "../support/field_steps.ts";
-import { blocks, section, table } from "../support/guides.ts";
+import {
+  CHANGES,
+  type ChangeStep,
+  GUIDES_TEST,
+  MIGRATIONS_TEST,
+  type Step,
+  STEPS,
+} from "../support/field_steps.ts";
+import { blocks, cellsOf, section, table } from "../support/guides.ts";
 import { RUNTIMES_MODULES } from "../support/module_runtimes.ts";
 import { failingTests, mutate, repositoryCopy } from "../support/mutant.ts";
+import { skipsCluster } from "../support/postgres.ts";
+import { withCluster } from "../support/postgres_database.ts";
 import {
   emptyDirectory,
   FROM_SOURCE,
@@ -47,14 +57,9 @@ describe("Add a field", () => {
 
   beforeAll(async () => {
     symlinkSync(RUNTIMES_MODULES, copy.at("test/runtimes/node_modules"));
-    STEPS.forEach(take);
+    for (const step of STEPS) insertField(copy.path, step);
     await Bun.$`bun run db:generate --name light`.cwd(copy.path).quiet();
   });
-
-  function take({ file, insert }: Step): void {
-    for (const [before, added] of Object.entries(insert))
-      mutate(copy.path, { file, from: before, to: before + added });
-  }
 
   function undo({ file, insert }: Step): void {
     for (const [before, added] of Object.entries(insert))
@@ -94,7 +99,7 @@ describe("Add a field", () => {
   test.each(STEPS)("without its step in $file, something red names it (step %#)", async (step) => {
     undo(step);
     const red = await redWithout(step);
-    take(step);
+    insertField(copy.path, step);
     expect(red).toContainEqual(expect.stringContaining(step.test?.name ?? `${step.file}(`));
     if (step.test === undefined) expect(red.join()).toContain("'light'");
   });
@@ -115,6 +120,395 @@ describe("Add a field", () => {
     );
   });
 });
+
+/** Takes a step of "Add a field". */
+function insertField(root: string, { file, insert }: Step): void {
+  for (const [before, added] of Object.entries(insert))
+    mutate(root, { file, from: before, to: before + added });
+}
+
+describe.skipIf(skipsCluster())("Change a field", () => {
+  /** A repository with the field, whose builds are older than each change. */
+  const older = repositoryCopy();
+  afterAll(() => older[Symbol.dispose]());
+  const cluster = withCluster({ timeoutMs: LONG_TEST_TIMEOUT_MS });
+
+  beforeAll(async () => {
+    for (const step of STEPS) insertField(older.path, step);
+    await Bun.$`bun run db:generate --name light`.cwd(older.path).quiet();
+  });
+
+  const [sqlite = "", postgres = ""] = blocks("Change a field", "sql");
+  const REQUIRING: Readonly<Record<string, string>> = {
+    "drizzle/sqlite/0004_require_light.sql": sqlite,
+    "drizzle/postgres/0002_require_light.sql": postgres,
+  };
+
+  test("the guide lists the files of each change, and the names of its migrations", () => {
+    const rows = table("Change a field");
+    for (const [column, [name, steps]] of Object.entries(CHANGES).entries()) {
+      const changed = rows.filter(([, ...cells]) => cells[column] !== "-");
+      const files = changed.map(([file = ""]) => file.replaceAll("`", ""));
+      const taken = new Set(["../drizzle/", ...steps.map(({ file }) => relative("src", file))]);
+      expect(files.toSorted()).toEqual([...taken].toSorted());
+
+      const [, ...names] = rows.find(([file]) => file === "`../drizzle/`") ?? [];
+      expect(names[column]).toStartWith(`\`--name ${name}\``);
+    }
+  });
+
+  test("the guide says what clients get", () => {
+    const [, ...rows] = Array.from(section("Change a field").matchAll(/^\| a .*\|$/gm), ([row]) =>
+      cellsOf(row).slice(1),
+    );
+    for (const [column, { sent }] of Object.values(OUTCOMES).entries()) {
+      const told = rows.map((cells) => cells[column] ?? "").filter((cell) => cell !== "");
+      expect(told.map((cell) => Number.parseInt(cell))).toEqual(sent.map(([, , newer]) => newer));
+    }
+  });
+
+  describe.each(Object.entries(CHANGES))("%s", (name, steps) => {
+    const newer = repositoryCopy();
+    afterAll(() => newer[Symbol.dispose]());
+
+    /** The migrations as drizzle-kit writes them. */
+    const generated: Record<string, string> = {};
+
+    beforeAll(async () => {
+      symlinkSync(RUNTIMES_MODULES, newer.at("test/runtimes/node_modules"));
+      rmSync(newer.at("drizzle"), { recursive: true });
+      cpSync(older.at("drizzle"), newer.at("drizzle"), { recursive: true });
+      for (const step of STEPS) insertField(newer.path, step);
+      steps.forEach(take);
+      await generateOnTerminal(newer.path, name);
+
+      if (name !== "require_light") return;
+      for (const [file, sql] of Object.entries(REQUIRING)) {
+        generated[file] = await Bun.file(newer.at(file)).text();
+        await Bun.write(newer.at(file), sql);
+      }
+    });
+
+    function take({ file, replace }: ChangeStep): void {
+      for (const [from, to] of Object.entries(replace)) mutate(newer.path, { file, from, to });
+    }
+
+    function undo({ file, replace }: ChangeStep): void {
+      for (const [from, to] of Object.entries(replace))
+        mutate(newer.path, { file, from: to, to: from });
+    }
+
+    test("the code passes its type check, and the tests of what the steps change", async () => {
+      // The tests' plants, which the guide leaves to its reader.
+      const isRequired = name === "require_light";
+      const errors = (await typeErrors(newer.path)).filter(
+        (line) => !isRequired || !/^(?:test|src\/database\/contract)\//.test(line),
+      );
+      expect(errors).toEqual([]);
+
+      const files = [MIGRATIONS_TEST, GUIDES_TEST, "test/http/openapi.test.ts"];
+      const others = ["test/plant", "test/database/sqlite/sqlite_database.test.ts"];
+      expect(await failuresIn(newer.path, isRequired ? files : [...files, ...others])).toEqual([]);
+    });
+
+    test("without its steps, a type error or a test names each", async () => {
+      const isType = ({ namedBy }: ChangeStep) => namedBy === undefined || isFile(namedBy);
+      const types = steps.filter(isType);
+      // The record's own steps one by one: without both, nothing has changed.
+      const isRecord = ({ file }: ChangeStep) => file === "src/plant/plant.ts";
+      const groups = [
+        ...types.filter(isRecord).map((step) => [step]),
+        types.filter((step) => !isRecord(step)),
+      ];
+      for (const group of groups) {
+        group.forEach(undo);
+        const red = await typeErrors(newer.path);
+        group.forEach(take);
+        for (const { file, namedBy } of group)
+          expect(red).toContainEqual(expect.stringContaining(`${namedBy ?? file}(`));
+      }
+
+      // Together in each file, as far as one test file names them.
+      const tested = steps.flatMap((step) =>
+        typeof step.namedBy === "object" ? [{ step, ...step.namedBy }] : [],
+      );
+      const runs = Object.values(
+        Object.groupBy(tested, ({ step, file }) => `${step.file} ${file}`),
+      );
+      for (const left of runs as (typeof tested)[]) {
+        const pattern = left.map(({ name }) => RegExp.escape(name.replace(/.* > /, ""))).join("|");
+        for (const { step } of left) undo(step);
+        const red = await failingTests(newer.path, left[0]?.file ?? "", pattern);
+        for (const { step } of left) take(step);
+        for (const { name } of left) expect(red).toContainEqual(expect.stringContaining(name));
+      }
+    });
+
+    const program = (root: string) => [process.execPath, join(root, "src/main.ts")];
+    const run = (root: string, cwd: string, env: Record<string, string>, ...args: string[]) =>
+      runToEnd({ program: program(root), args, cwd, env });
+
+    test.each(["SQLite", "PostgreSQL"])(
+      "keeps the plants of %s, and each client gets what the guide says",
+      async (database) => {
+        const { sent, exported } = OUTCOMES[name] as Outcomes;
+        using home = emptyDirectory();
+        await using made = await cluster().newDatabase();
+        const env: Record<string, string> = { AUTH_TOKENS: TOKEN };
+        if (database === "PostgreSQL") env["DATABASE_URL"] = made.url;
+        const options = { cwd: home.path, env };
+
+        {
+          await using server = await startServer({ ...options, program: program(older.path) });
+          for (const plant of STORED) expect((await post(server.url, plant)).status).toBe(200);
+
+          // It should have been stopped.
+          const migrated = await run(newer.path, home.path, env, "migrate");
+          expect(migrated).toMatchObject({ exitCode: 0 });
+          for (const [plant, status] of sent)
+            expect([plant, (await post(server.url, plant)).status]).toEqual([plant, status]);
+        }
+
+        const again = await run(older.path, home.path, env, "serve", "--port", "0");
+        expect(again).toMatchObject({ exitCode: 1 });
+        expect(again.stderr).toContain("it was made by a newer plant-store");
+
+        await using server = await startServer({ ...options, program: program(newer.path) });
+        for (const [plant, , status] of sent)
+          expect([plant, (await post(server.url, plant)).status]).toEqual([plant, status]);
+        const { stdout } = await run(newer.path, home.path, env, "export");
+        expect(stdout.trimEnd().split("\n")).toEqual([...exported]);
+
+        if (database === "SQLite")
+          expect(await run(newer.path, home.path, env, "check")).toMatchObject({ exitCode: 0 });
+      },
+    );
+
+    test("the newer build reads an older file as the guide says", async () => {
+      using home = emptyDirectory();
+      using other = emptyDirectory();
+      await Bun.write(home.at("plants.ndjson"), `${STORED.join("\n")}\n`);
+      await run(older.path, home.path, {}, "import", "plants.ndjson");
+      await run(older.path, home.path, {}, "backup", other.at("backup"));
+
+      const isRequired = name === "require_light";
+      const { stdout } = await run(newer.path, home.path, {}, "export");
+      expect(stdout.includes('"bright"')).toBe(isRequired);
+
+      const checked = await run(newer.path, home.path, {}, "check");
+      const restored = await run(newer.path, other.path, {}, "restore", "backup");
+      for (const { exitCode, stderr } of [checked, restored]) {
+        expect(exitCode).toBe(isRequired ? 1 : 0);
+        expect(stderr.includes("corrupt")).toBe(isRequired);
+      }
+    });
+
+    test("a plant that differed in the field has another outcome only if the field is removed", async () => {
+      using home = emptyDirectory();
+      await Bun.write(home.at("plants.ndjson"), `${STORED.join("\n")}\n`);
+      await run(older.path, home.path, {}, "import", "plants.ndjson");
+      const other = WITH_LIGHT.replace("bright", "dim").replace(
+        "light",
+        name === "brightness" ? "brightness" : "light",
+      );
+
+      const env = { AUTH_TOKENS: TOKEN };
+      await using server = await startServer({
+        program: program(newer.path),
+        cwd: home.path,
+        env,
+      });
+      expect((await post(server.url, other)).status).toBe(name === "no_light" ? 200 : 409);
+    });
+
+    if (name === "brightness") {
+      test("without a terminal `bun run db:generate` fails, and writes nothing", async () => {
+        using copy = repositoryCopy();
+        for (const step of STEPS.filter(({ file }) => file.endsWith("/schema.ts")))
+          for (const [before] of Object.entries(step.insert))
+            mutate(copy.path, { file: step.file, from: before, to: "label: text(),\n" });
+        const { exitCode, stderr } = await Bun.$`bun run db:generate --name label < /dev/null`
+          .cwd(copy.path)
+          .quiet()
+          .nothrow();
+        expect([exitCode, stderr.toString()]).toEqual([
+          1,
+          expect.stringContaining("it needs a terminal"),
+        ]);
+        expect(
+          await Bun.$`diff --recursive drizzle ${join(ROOT, "drizzle")}`
+            .cwd(copy.path)
+            .quiet()
+            .nothrow(),
+        ).toMatchObject({ exitCode: 0 });
+      });
+
+      test("a custom migration is empty, for each database", async () => {
+        using copy = repositoryCopy();
+        await Bun.$`bun run db:generate --custom --name fill < /dev/null`.cwd(copy.path).quiet();
+        for (const file of ["sqlite/0003_fill.sql", "postgres/0001_fill.sql"])
+          expect(await Bun.file(copy.at(`drizzle/${file}`)).text()).toMatch(/^-- .* --$/);
+      });
+
+      test("a client of the older build does not take a 200 without its field for its plant's", async () => {
+        const { fetchWithRetries } = (await import(
+          older.at("src/http/client.ts")
+        )) as typeof Client;
+        const controller = new AbortController();
+        let requests = 0;
+        using server = Bun.serve({
+          port: 0,
+          fetch() {
+            if (++requests === 2) controller.abort();
+            return Response.json({ name: "Moss" });
+          },
+        });
+        const sending = fetchWithRetries(`${server.url}plants`, {
+          method: "POST",
+          body: '{"id":3,"name":"Moss","light":"low"}',
+          signal: controller.signal,
+        });
+        await expect(sending).rejects.toMatchObject({ name: "AbortError" });
+        expect(requests).toBe(2);
+      });
+    }
+
+    if (name === "require_light") {
+      test("without the guide's SQL, a migration refuses rows without a value, and changes nothing", async () => {
+        using home = emptyDirectory();
+        await using made = await cluster().newDatabase();
+        await Bun.write(home.at("plants.ndjson"), `${STORED.join("\n")}\n`);
+        for (const [file, sql] of Object.entries(generated)) await Bun.write(newer.at(file), sql);
+
+        for (const [env, refusal] of [
+          [{}, "NOT NULL constraint failed"],
+          [{ DATABASE_URL: made.url }, "adds a column that is NOT NULL"],
+        ] as const) {
+          await run(older.path, home.path, env, "import", "plants.ndjson");
+          const migrated = await run(newer.path, home.path, env, "migrate");
+          expect(migrated).toMatchObject({
+            exitCode: 1,
+            stderr: expect.stringContaining(refusal),
+          });
+          const { stdout } = await run(older.path, home.path, env, "export");
+          expect(stdout.trimEnd().split("\n")).toEqual(STORED);
+        }
+
+        for (const [file, sql] of Object.entries(REQUIRING)) await Bun.write(newer.at(file), sql);
+      });
+
+      test("without STRICT, a test names the table", async () => {
+        const file = "drizzle/sqlite/0004_require_light.sql";
+        const named = "connect() makes strict tables: a column takes its own type only";
+        const tests = "test/database/sqlite/opening.test.ts";
+        const red = () => failingTests(newer.path, tests, RegExp.escape(named));
+        // The plant that this test writes down.
+        mutate(newer.path, {
+          file: tests,
+          from: "(id, name) VALUES (1, x'00')",
+          to: "(id, name, light) VALUES (1, x'00', 'low')",
+        });
+
+        expect(await red()).toEqual([]);
+        mutate(newer.path, { file, from: "\n) STRICT;", to: "\n);" });
+        expect(await red()).toEqual([named]);
+        await Bun.write(newer.at(file), sqlite);
+      });
+    }
+  });
+});
+
+/** What the older build stored. */
+const STORED = [
+  '{"id":1,"name":"Fern"}',
+  '{"id":2,"name":"Ivy","tag":"indoor","light":"bright"}',
+  '{"id":9223372036854775807,"name":"","light":""}',
+];
+
+const [WITHOUT_LIGHT = "", WITH_LIGHT = ""] = STORED;
+const WITH_BRIGHTNESS = WITH_LIGHT.replace("light", "brightness");
+const ADDED = '{"id":3,"name":"Moss","light":"low"}';
+
+/** What a change gives. */
+interface Outcomes {
+  /** Plants, each with the status of a server of the older build that still runs, and of a newer one. */
+  readonly sent: readonly (readonly [plant: string, older: number, newer: number])[];
+  /** What is stored in the end. */
+  readonly exported: readonly string[];
+}
+
+const OUTCOMES: Readonly<Record<string, Outcomes>> = {
+  brightness: {
+    sent: [
+      [WITHOUT_LIGHT, 500, 200],
+      [WITH_LIGHT, 500, 409],
+      [WITH_BRIGHTNESS, 500, 200],
+      [ADDED, 500, 200],
+    ],
+    exported: [
+      WITHOUT_LIGHT,
+      WITH_BRIGHTNESS,
+      '{"id":3,"name":"Moss"}',
+      '{"id":9223372036854775807,"name":"","brightness":""}',
+    ],
+  },
+  no_light: {
+    sent: [
+      [WITHOUT_LIGHT, 500, 200],
+      [WITH_LIGHT, 500, 200],
+      [WITH_BRIGHTNESS, 500, 200],
+      [ADDED, 500, 200],
+    ],
+    exported: [
+      WITHOUT_LIGHT,
+      '{"id":2,"name":"Ivy","tag":"indoor"}',
+      '{"id":3,"name":"Moss"}',
+      '{"id":9223372036854775807,"name":""}',
+    ],
+  },
+  require_light: {
+    sent: [
+      [WITHOUT_LIGHT, 500, 400],
+      [WITH_LIGHT, 200, 200],
+      [WITH_BRIGHTNESS, 500, 400],
+      ['{"id":1,"name":"Fern","light":"unknown"}', 200, 200],
+      ['{"id":1,"name":"Fern","light":"low"}', 409, 409],
+      [ADDED, 200, 200],
+    ],
+    exported: [
+      '{"id":1,"name":"Fern","light":"unknown"}',
+      WITH_LIGHT,
+      ADDED,
+      '{"id":9223372036854775807,"name":"","light":""}',
+    ],
+  },
+};
+
+/** What names a step that is left out: a type error in this file. */
+function isFile(namedBy: NonNullable<ChangeStep["namedBy"]>): boolean {
+  return typeof namedBy === "string" && namedBy !== "nothing";
+}
+
+/** Writes migrations on a terminal, and answers for each database that the column was renamed. */
+async function generateOnTerminal(root: string, name: string): Promise<void> {
+  let screen = "";
+  const decoder = new TextDecoder();
+  const run = Bun.spawn(["bun", "run", "db:generate", "--name", name], {
+    cwd: root,
+    terminal: {
+      cols: 100,
+      rows: 40,
+      data(terminal, bytes) {
+        screen += Bun.stripANSI(decoder.decode(bytes, { stream: true }));
+        const isCreating = /❯ \+ .*create column/.test(screen);
+        if (!isCreating && !/❯ ~ .*rename column/.test(screen)) return;
+        screen = "";
+        terminal.write(isCreating ? "\u001B[B" : "\r");
+      },
+    },
+  });
+  expect(await run.exited).toBe(0);
+}
 
 describe("Add a kind of field", () => {
   const copy = repositoryCopy();

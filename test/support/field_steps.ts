@@ -3,7 +3,7 @@ import { join } from "node:path";
 
 import { ROOT } from "./program.ts";
 
-// The guide "Add a field", as edits of this repository.
+// The guides "Add a field" and "Change a field", as edits of this repository.
 
 /** One step of the guide "Add a field": here `light`, an optional text. */
 export interface Step {
@@ -115,4 +115,123 @@ export const STEPS: readonly Step[] = [
 /** The last row of a page's table of fields. */
 function lastRowOf(page: string): string {
   return /^\| `tag` .*\n/m.exec(readFileSync(join(ROOT, page), "utf8"))?.[0] ?? "";
+}
+
+/** One step of the guide "Change a field", in a repository with the steps of "Add a field". */
+export interface ChangeStep {
+  /** From the repository's root. */
+  readonly file: string;
+  /** Texts that occur once in the file, each with what takes its place. */
+  readonly replace: Readonly<Record<string, string>>;
+  /**
+   * What names the step if it is left out: a test, a type error in a file, or nothing.
+   *
+   * @default a type error in the file of the step
+   */
+  readonly namedBy?: Step["test"] | string | "nothing";
+}
+
+/** The steps of a new field, but for its migrations, which stay: each with another text in the place of its own. */
+function changed(
+  change: (added: string) => string,
+  namedBy: (test: NonNullable<Step["test"]>) => NonNullable<ChangeStep["namedBy"]>,
+): ChangeStep[] {
+  return STEPS.filter(({ file }) => !file.endsWith("/migrations.ts")).map(
+    ({ file, insert, test: named }) => ({
+      file,
+      replace: Object.fromEntries(
+        Object.entries(insert).map(([before, added]) => [before + added, before + change(added)]),
+      ),
+      ...(named && { namedBy: namedBy(named) }),
+    }),
+  );
+}
+
+/** The new migrations, behind those of the new field. */
+function migrations(name: string): ChangeStep[] {
+  return ["sqlite/0003_light", "postgres/0001_light"].map((light) => {
+    const [database = "", tag = ""] = light.split("/");
+    const importOf = (file: string, as: string) =>
+      `import ${as} from "../../../drizzle/${database}/${file}.sql" with { type: "text" };\n`;
+    const next = `${String(Number(tag.slice(0, 4)) + 1).padStart(4, "0")}_${name}`;
+    const entry = `  "${tag}": light,\n`;
+    return {
+      file: `src/database/${database}/migrations.ts`,
+      replace: {
+        [importOf(tag, "light")]: importOf(tag, "light") + importOf(next, "change"),
+        [entry]: `${entry}  "${next}": change,\n`,
+      },
+      namedBy: {
+        file: MIGRATIONS_TEST,
+        name: `the migrations of ${database} > every one in the folder is embedded`,
+      },
+    };
+  });
+}
+
+/** The parser and the schema of the document agree on what a plant must have. */
+const SCHEMA_TEST = {
+  file: "test/plant/plant_json.test.ts",
+  name: 'parsePlant() takes {"id":1,"name":"Fern"} if the schema of the OpenAPI document does',
+};
+
+/** The three changes of the guide, each by the name of its migration. */
+export const CHANGES: Readonly<Record<string, readonly ChangeStep[]>> = {
+  brightness: [
+    ...changed(brightened, ({ file, name }) => ({ file, name: brightened(name) })),
+    ...migrations("brightness"),
+  ],
+  no_light: [
+    // A client may list more fields than there are.
+    ...changed(
+      () => "",
+      (named) => (named.file === GUIDES_TEST ? named : "nothing"),
+    ),
+    ...migrations("no_light"),
+  ],
+  require_light: [
+    {
+      file: "src/plant/plant.ts",
+      replace: { "readonly light?: string;": "readonly light: string;" },
+      namedBy: "src/http/plants.ts",
+    },
+    {
+      file: "src/plant/plant.ts",
+      replace: {
+        'light: { kind: "text", presence: "optional" }':
+          'light: { kind: "text", presence: "required" }',
+      },
+      namedBy: SCHEMA_TEST,
+    },
+    ...["sqlite", "postgres"].map((database) => ({
+      file: `src/database/${database}/schema.ts`,
+      replace: { "light: text(),": "light: text().notNull()," },
+      namedBy: {
+        file: MIGRATIONS_TEST,
+        name: `the migrations of ${database} > drizzle-kit finds nothing in the schema that none of them makes`,
+      },
+    })),
+    ...migrations("require_light"),
+    {
+      file: "src/http/plants.ts",
+      replace: {
+        't.Optional(storableText("How much light the plant needs", "bright"))':
+          'storableText("How much light the plant needs", "bright")',
+      },
+      namedBy: SCHEMA_TEST,
+    },
+    {
+      file: "src/http/openapi.ts",
+      replace: { '{ name: "Hedera helix" }': '{ name: "Hedera helix", light: "low" }' },
+    },
+    ...["src/http/README.md", "README.md"].map((file) => ({
+      file,
+      replace: { "| `light` | no |": "| `light` | yes |" },
+      namedBy: "nothing",
+    })),
+  ],
+};
+
+function brightened(text: string): string {
+  return text.replaceAll("light", "brightness");
 }
