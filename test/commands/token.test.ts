@@ -5,6 +5,7 @@ import { readFileSync } from "node:fs";
 import { SCOPES } from "../../src/auth/authenticate.ts";
 import { post, TOKEN, untilTokenIs } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
+import { skipsWithout } from "../support/missing.ts";
 import {
   emptyDirectory,
   runToEnd,
@@ -101,7 +102,7 @@ test.concurrent(
   },
 );
 
-test.concurrent.each([
+test.concurrent.skipIf(skipsWithout("curl", "curl")).each([
   ["", 400, "/plants", "400 Bad Request"],
   ["--scope write", 400, "/plants", "400 Bad Request"],
   ["--scope metrics", 403, "/metrics", "200 OK"],

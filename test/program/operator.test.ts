@@ -83,8 +83,10 @@ test.skipIf(skipsWithout("sqlite3", "sqlite3"))(
       expect(ended).toMatchObject({ exitCode: 0 });
       return ended.stdout;
     };
+    const page = guides.find(({ path }) => path === "src/commands/QUESTIONS.md")?.text ?? "";
+    const [store] = /^store\(\) .*$/m.exec(page) ?? [];
     const lineOf = (heading: string) =>
-      (blocks(heading, "sh")[0] ?? "")
+      `${store}\n${blocks(heading, "sh")[0]}`
         .replaceAll(/runuser .*-- |\/var\/lib\/plant-store\//g, "")
         .replace(/\/var\/backups\/.*/, "copy.db");
 
