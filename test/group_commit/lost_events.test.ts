@@ -5,11 +5,11 @@ import { pause } from "../../src/async/timers.ts";
 import { memoryStore } from "../../src/database/memory.ts";
 import { PlantStoreError } from "../../src/errors.ts";
 import { type GroupCommit, groupCommit } from "../../src/group_commit/group_commit.ts";
-import { type VirtualTime, virtualTime } from "../simulation/virtual_time.ts";
 import { printedSeed, randomFrom } from "../support/load.ts";
 import { fern, ivy } from "../support/plants.ts";
 import { promisesSettled } from "../support/promises_settled.ts";
 import { range, scaled } from "../support/scale.ts";
+import { type VirtualTime, virtualTime } from "../support/virtual_time.ts";
 
 const TIMEOUT_MS = 100;
 const MAX_IN_FLIGHT = 3;

@@ -1,7 +1,7 @@
 import { type Connection, LOCK_TIMEOUT_MS } from "../../src/database/postgres/connection.ts";
 import { PostgresFailure } from "../../src/database/postgres/errors.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
-import type { VirtualTime } from "./virtual_time.ts";
+import type { VirtualTime } from "../support/virtual_time.ts";
 
 /** How likely what is, of each statement. */
 export interface FaultRates {

@@ -6,8 +6,8 @@ import type { PlantStore } from "../../src/group_commit/plant_store.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { makeLedger, type Verdict } from "../support/ledger.ts";
 import { randomFrom } from "../support/load.ts";
+import { virtualTime } from "../support/virtual_time.ts";
 import { DatabaseModel, type FaultRates, HOST } from "./database_model.ts";
-import { virtualTime } from "./virtual_time.ts";
 
 const TIMEOUT_MS = 1_000;
 const SERVERS = 2;

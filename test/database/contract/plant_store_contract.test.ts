@@ -18,10 +18,10 @@ import {
   samePlant,
   sizeOf,
 } from "../../../src/plant/plant.ts";
-import { virtualTime } from "../../simulation/virtual_time.ts";
 import { databaseContract } from "../../support/database_contract.ts";
 import { fern } from "../../support/plants.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
+import { virtualTime } from "../../support/virtual_time.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
