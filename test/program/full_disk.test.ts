@@ -1,5 +1,13 @@
 import { afterEach, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { mkdirSync, readdirSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
+import {
+  mkdirSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 
 import { post, TOKEN } from "../support/client.ts";
@@ -9,7 +17,8 @@ import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../suppo
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-const run = (...command: string[]) => Bun.spawnSync(command).success;
+const run = (program: string, ...args: string[]) =>
+  Bun.which(program) !== null && Bun.spawnSync([program, ...args]).success;
 const mount = (...args: string[]) => run("mount", ...args);
 const unmount = (path: string) => run("umount", "-l", path);
 
@@ -152,6 +161,21 @@ for (const [disk, mountAt] of Object.entries(DISKS))
       },
     );
 
+    test("that is read-only here, and can be written by another mount, no file is read without a lock", async () => {
+      await store("SIGTERM");
+      const other = here.at("other");
+      mkdirSync(other);
+      expect(mount("--bind", root, other) && mount("-o", "remount,ro,bind", other)).toBe(true);
+      using _ = { [Symbol.dispose]: () => void unmount(other) };
+
+      const path = database.replace(root, other);
+      expect(await runToEnd({ args: ["export", "--database", path] })).toEqual({
+        exitCode: 1,
+        stdout: "",
+        stderr: expect.stringContaining("its file system is read-only"),
+      });
+    });
+
     test("that is full, no backup is made of a database elsewhere", async () => {
       using elsewhere = emptyDirectory();
       expect(
@@ -184,12 +208,17 @@ for (const [disk, mountAt] of Object.entries(DISKS))
       await using _ = (await make()) as AsyncDisposable | undefined;
       for (const name of removed) rmSync(`${directory}/${name}`);
       fill(join(root, "filler"));
+      // The WAL is beside what a link leads to.
+      const link = here.at("link.db");
+      symlinkSync(database, link);
 
-      for (const command of ["export", "check", `backup ${here.at("copy.db")}`]) {
-        const { exitCode, stdout, stderr } = await plantStore(command);
-        expect({ command, exitCode, stdout }).toEqual({ command, exitCode: 1, stdout: "" });
-        expect(stderr).toContain("its file system is full");
-      }
+      for (const path of [database, link])
+        for (const command of ["export", "check", `backup ${here.at("copy.db")}`]) {
+          const args = [...command.split(" "), "--database", path];
+          const { exitCode, stdout, stderr } = await runToEnd({ cwd: here.path, args });
+          expect({ command, exitCode, stdout }).toEqual({ command, exitCode: 1, stdout: "" });
+          expect(stderr).toContain("its file system is full");
+        }
       expect(readdirSync(directory)).toContain("plants.db");
       expect(statSync(database).size).toBeGreaterThan(0);
     });

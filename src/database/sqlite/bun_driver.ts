@@ -8,6 +8,7 @@ import type { Connection, Driver } from "./driver.ts";
 import { readingLock } from "./exclusive_lock.ts";
 import { isUnwritable } from "./failure.ts";
 import { type ConnectOptions, openDatabase } from "./opening.ts";
+import { databaseFile } from "./path.ts";
 
 /** A connection of bun:sqlite: "Database" is our port. Drizzle's statements run on it. */
 export class Client extends Database implements Connection {
@@ -26,7 +27,9 @@ export function connect(path: string, options: ConnectOptions = {}): Client {
   } catch (error) {
     const { cause } = error as Error;
     if (options.access !== "read" || !isUnwritable(cause)) throw error;
-    return openDatabase({ ...BUN, open: (file) => openAlone(file, cause) }, path, options);
+    // SQLite follows links by itself, and keeps the WAL beside what they lead to.
+    const open = () => openAlone(databaseFile(path), cause);
+    return openDatabase({ ...BUN, open }, path, options);
   }
 }
 

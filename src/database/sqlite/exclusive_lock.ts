@@ -9,7 +9,6 @@ import { LOCK_BYTES } from "./shared_lock.ts";
 /** From `unistd.h`, on Linux and macOS. */
 const SEEK_SET = 0;
 const F_TLOCK = 2;
-const F_TEST = 3;
 
 /**
  * Takes SQLite's exclusive lock on a file without SQLite: this locks even a corrupt file, and
@@ -21,7 +20,7 @@ const F_TEST = 3;
 export function exclusiveLock(file: string, path: string): Disposable {
   if (!existsSync(file)) return new DisposableStack();
 
-  const lock = takeLock(file, "r+", F_TLOCK);
+  const lock = takeLock(file);
   if (lock === undefined)
     throw new DatabaseError(`Cannot replace database "${path}": ${holdersOf(file)}`);
   return lock;
@@ -31,26 +30,21 @@ export function exclusiveLock(file: string, path: string): Disposable {
  * Takes the same lock for reading a file without SQLite's own locks. On a file system that is
  * read-only nobody can be locked out, and nobody can write.
  *
- * BUG: a read-only mount of what is mounted elsewhere for writing, too. Whoever has the database
- * open is noticed, but whoever opens it later is not.
- *
- * @returns The lock, to be disposed of; `undefined` if another process has the database open.
+ * @param file From `databaseFile`.
+ * @returns The lock, to be disposed of; `undefined` if another process has the database open, or may
+ *   write to it by another mount.
  */
 export function readingLock(file: string): Disposable | undefined {
   try {
-    return takeLock(file, "r+", F_TLOCK);
+    return takeLock(file);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== "EROFS") throw error;
-    return takeLock(file, "r", F_TEST);
+    return isReadOnlyEverywhere(file) ? new DisposableStack() : undefined;
   }
 }
 
-/** Takes or tests the lock; `undefined` if another process holds one. */
-function takeLock(
-  file: string,
-  flags: "r" | "r+",
-  how: typeof F_TLOCK | typeof F_TEST,
-): Disposable | undefined {
+/** Takes the lock; `undefined` if another process holds one. */
+function takeLock(file: string): Disposable | undefined {
   // Bun and Node.js have no locks of ranges.
   const library = cLibrary({
     lseek: { args: [FFIType.i32, FFIType.i64, FFIType.i32], returns: FFIType.i64 },
@@ -62,12 +56,36 @@ function takeLock(
     );
 
   using stack = new DisposableStack();
-  const descriptor = openSync(file, flags);
+  const descriptor = openSync(file, "r+");
   // Closing a descriptor releases all locks of the process on the file.
   stack.defer(() => closeSync(descriptor));
 
   library.lseek(descriptor, LOCK_BYTES.first, SEEK_SET);
-  return library.lockf(descriptor, how, LOCK_BYTES.count) === 0 ? stack.move() : undefined;
+  return library.lockf(descriptor, F_TLOCK, LOCK_BYTES.count) === 0 ? stack.move() : undefined;
+}
+
+/**
+ * Whether the file system of a file is read-only, and not only its mount here: another mount, as the
+ * server's in another container, may be writable.
+ */
+function isReadOnlyEverywhere(file: string): boolean {
+  let options = "";
+  let longest = 0;
+
+  // The fifth field is where it is mounted, and the last one has the options of the file system:
+  // proc_pid_mountinfo(5). A later mount hides an earlier one.
+  for (const line of readFileSync("/proc/self/mountinfo", "utf8").trimEnd().split("\n")) {
+    const fields = line.split(" ");
+    const point = (fields[4] ?? "").replace(/\\(\d{3})/g, (_, octal) =>
+      String.fromCharCode(Number.parseInt(octal, 8)),
+    );
+    const isAbove = point === "/" || `${file}/`.startsWith(`${point}/`);
+    if (!isAbove || point.length < longest) continue;
+    longest = point.length;
+    options = fields.at(-1) ?? "";
+  }
+
+  return options.split(",").includes("ro");
 }
 
 /** Says which processes hold a lock on a file: proc_locks(5) has the pid and the inode. */

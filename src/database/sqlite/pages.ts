@@ -3,7 +3,7 @@ import type { OpenPlants } from "../adapter.ts";
 import { DatabaseError, keysetPages, PAGE_PLANTS, PAGE_TEXT } from "../database.ts";
 import { type Client, connect } from "./bun_driver.ts";
 import { withDatabaseError } from "./errors.ts";
-import { corruptionIn } from "./failure.ts";
+import { CorruptError, corruptionIn } from "./failure.ts";
 import { corruptionMarker } from "./markers.ts";
 import type { plants } from "./schema.ts";
 
@@ -143,7 +143,16 @@ type PageReader = (from: bigint) => readonly NewPlant[];
 export function readPage(client: Client): PageReader {
   const reading = <Result>(call: () => Result) => withDatabaseError("read", client.filename, call);
   const statement = reading(() => client.prepare<PlantRow, [bigint, number]>(PAGE));
-  return (from) => reading(() => pageOf(statement.iterate(from, PAGE_PLANTS)));
+  /** Why the last page ended early, for the next one to throw. */
+  let failure: { readonly at: bigint; readonly error: unknown } | undefined;
+
+  return (from) =>
+    reading(() => {
+      if (failure?.at === from) throw failure.error;
+      return pageOf(statement.iterate(from, PAGE_PLANTS), from, (at, error) => {
+        failure = { at, error };
+      });
+    });
 }
 
 /**
@@ -153,22 +162,31 @@ export function readPage(client: Client): PageReader {
 const PAGE = "SELECT * FROM plants WHERE id >= ? ORDER BY id LIMIT ?";
 
 /**
- * A page also ends before a row that cannot be read: the next page begins there, and throws.
- * Leaving the loop early resets the statement, which ends its read transaction.
+ * A page also ends before a row that cannot be read, or is out of order: the next page begins there,
+ * and throws. Leaving the loop early resets the statement, which ends its read transaction.
  */
-function pageOf(rows: Iterable<PlantRow>): NewPlant[] {
+function pageOf(
+  rows: Iterable<PlantRow>,
+  from: bigint,
+  onFailure: (at: bigint, error: unknown) => void,
+): NewPlant[] {
   const page: NewPlant[] = [];
+  let least = from;
   let characters = 0;
 
   try {
     for (const row of rows) {
       const plant = toPlant(row);
+      // A corrupt tree can lead back, and the same plants would be read again and again.
+      if (plant.id < least) throw new CorruptError(`plants: id ${plant.id} is out of order`);
+      least = plant.id + 1n;
       page.push(plant);
       characters += sizeOf(plant);
       if (characters >= PAGE_TEXT) break;
     }
   } catch (error) {
     if (page.length === 0) throw error;
+    onFailure(least, error);
   }
   return page;
 }
