@@ -13,12 +13,15 @@ test("serve --check says what a start would do to the database, and does not do 
   using directory = emptyDirectory();
   const path = directory.at("plants.db");
 
-  expect(await checkStart(path)).toEqual({
+  const creates = {
     exitCode: 0,
     stdout: `A start creates the database "${path}"\n`,
     stderr: "",
-  });
+  };
+  expect(await checkStart(path)).toEqual(creates);
   expect(readdirSync(directory.path)).toEqual([]);
+  await Bun.write(path, "");
+  expect(await checkStart(path)).toEqual(creates);
 
   await runCommand(["migrate", "--database", path], {});
   expect(await checkStart(path, { NODE_ENV: "production" })).toEqual({

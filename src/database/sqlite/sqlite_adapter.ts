@@ -1,4 +1,4 @@
-import { existsSync } from "node:fs";
+import { statSync } from "node:fs";
 import { resolve } from "node:path";
 
 import { TOKENS_MAX_AGE_MS } from "../../auth/token_store.ts";
@@ -163,7 +163,8 @@ async function migrateSqlite(
       if (isNew) onCreate?.(resolve(path));
     };
     await using _ = await openHere(path, { access: "create", onMigrated });
-  } else if (existsSync(path)) {
+    // A start creates the tables in an empty file, too.
+  } else if ((statSync(path, { throwIfNoEntry: false })?.size ?? 0) > 0) {
     const { connect } = await import("./bun_driver.ts");
     using client = connect(path, { access: "read" });
     migrations = pendingMigrations(client);
