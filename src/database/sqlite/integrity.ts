@@ -1,13 +1,6 @@
 // The second of three checks for corruption: reads every plant and every index, once beside each server and
 // for `plant-store check`. `opening_check.ts` is what no opening goes without.
-import {
-  type FieldKind,
-  INT64_MAX,
-  INT64_MIN,
-  isRequired,
-  kindOf,
-  PLANT_FIELDS,
-} from "../../plant/plant.ts";
+import { type FieldKind, INT64_MAX, INT64_MIN, kindOf, PLANT_FIELDS } from "../../plant/plant.ts";
 import type { Client } from "./bun_driver.ts";
 import { CorruptError, corruptionIn } from "./failure.ts";
 import { requireIntegrity } from "./opening_check.ts";
@@ -57,11 +50,12 @@ const FIRST_RANGE_PLANTS = 1_000;
  * it steps to the next row.
  */
 function rangeOf(client: Client): string {
-  // A database of an older version has fewer columns.
-  const columns = client.query("SELECT name FROM pragma_table_info('plants')").values().flat();
-  const areSound = PLANT_FIELDS.filter((field) => columns.includes(field)).map((field) => {
+  // A database of an older version has fewer columns, and may have a value that it did not require.
+  const rows = client.query(`SELECT name, "notnull" FROM pragma_table_info('plants')`).values();
+  const isNotNull = new Map(rows as [string, bigint][]);
+  const areSound = PLANT_FIELDS.filter((field) => isNotNull.has(field)).map((field) => {
     const isSound = IS_SOUND[kindOf(field)](`stored."${field}"`);
-    return isRequired(field) ? isSound : `(stored."${field}" IS NULL OR ${isSound})`;
+    return isNotNull.get(field) === 1n ? isSound : `(stored."${field}" IS NULL OR ${isSound})`;
   });
   return `SELECT stored.id, ${["found.id IS NOT NULL", ...areSound].join(" AND ")}
     FROM (SELECT * FROM plants WHERE id <= ? ORDER BY id DESC LIMIT ?) AS stored
