@@ -166,7 +166,7 @@ export function providerKeys(options: ProviderKeysOptions) {
    * may give a new key the id of the old one, or none.
    *
    * @param tried None of them has signed the token.
-   * @returns `undefined` if there are no newer keys, or they may not be fetched now.
+   * @returns `undefined` if no newer keys exist, or the limit forbids a fetch now.
    */
   async function findNewer(
     header: JWTHeaderParameters,

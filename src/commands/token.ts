@@ -179,7 +179,7 @@ function parseLifetime(input: Input): number {
 /**
  * Asks whether to delete a token.
  *
- * @throws {ConfigError} If nobody can be asked.
+ * @throws {ConfigError} If stdin or stderr is not a terminal.
  * @throws {CommandError} If the answer is no, or a signal comes first.
  */
 async function confirmDelete(

@@ -169,7 +169,7 @@ const CASES: Cases<Pick<Database, "plants">> = {
 
   async "add() settles by its timeoutMs"(store) {
     for (const [id, timeoutMs] of [500, 50, 1].entries()) {
-      // By rejecting, too.
+      // A rejection is also in time.
       await addWithin(store.plants, [{ ...FERN, id: BigInt(id) }], timeoutMs).catch(
         rethrowAssertion,
       );

@@ -28,7 +28,7 @@ export function exclusiveLock(file: string, path: string): Disposable {
 
 /**
  * Takes the same lock for reading a file without SQLite's own locks. On a file system that is
- * read-only nobody can be locked out, and nobody can write.
+ * read-only no process can write, and no lock is needed.
  *
  * @param file From `databaseFile`.
  * @returns The lock, to be disposed of; `undefined` if another process has the database open, or may
