@@ -1,24 +1,30 @@
 import { type FieldValue, type NewPlant, type Plant, PLANT_FIELDS } from "../../src/plant/plant.ts";
 
-// The record of the tests, as an object, as JSON and as a row. A test writes a plant down itself
-// only where its bytes are the point. Another record is changed here.
+// The record of the tests, as an object, as JSON and as a row. Another record is changed here: a
+// test that needs a field of a plant, or its bytes, takes the names from here.
+
+/** A text that every plant has. */
+export const TEXT = "name";
+
+/** A text that a plant may have. */
+export const OPTIONAL_TEXT = "tag";
 
 /** What a test wants otherwise. An id that is a number is exact up to 2^53. */
 type Change = Partial<Omit<NewPlant, "id">> & { readonly id?: bigint | number };
 
 /** A plant with the id 1. */
 export function fern({ id = 1n, ...change }: Change = {}): NewPlant {
-  return { id: BigInt(id), name: "Fern", ...change };
+  return { id: BigInt(id), [TEXT]: "Fern", ...change };
 }
 
 /** A different plant, under the same id unless it is given another one. */
 export function ivy(change: Change = {}): NewPlant {
-  return fern({ name: "Ivy", ...change });
+  return fern({ [TEXT]: "Ivy", ...change });
 }
 
 /** A third one. */
 export function moss(change: Change = {}): NewPlant {
-  return fern({ name: "Moss", ...change });
+  return fern({ [TEXT]: "Moss", ...change });
 }
 
 /** What the response to a stored plant has. */
@@ -29,10 +35,15 @@ export function returned(plant: NewPlant): Plant {
 
 /** A plant as JSON: the body of a request, and the line of an export. */
 export function jsonOf(plant: NewPlant): string {
-  const members = PLANT_FIELDS.filter((field) => plant[field] !== undefined).map(
-    (field) => `,${JSON.stringify(field)}:${JSON.stringify(plant[field])}`,
-  );
-  return `{"id":${plant.id}${members.join("")}}`;
+  return `{"id":${plant.id},${membersOf(plant)}}`;
+}
+
+/** The members of that object beside `id`, for a test that writes the rest of it down. */
+export function membersOf(plant: Plant): string {
+  const fields = PLANT_FIELDS.filter((field) => plant[field] !== undefined);
+  return fields
+    .map((field) => `${JSON.stringify(field)}:${JSON.stringify(plant[field])}`)
+    .join(",");
 }
 
 /** The SQL that stores plants, as a program beside ours does. */
