@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { type Step, STEPS } from "../support/field_steps.ts";
 import { blocks } from "../support/guides.ts";
 import { skipped } from "../support/missing.ts";
-import { mutate } from "../support/mutant.ts";
+import { failuresOf, mutate } from "../support/mutant.ts";
 import {
   emptyDirectory,
   LONG_TEST_TIMEOUT_MS,
@@ -136,8 +136,4 @@ function addField(fork: string, edits: typeof FIELD): void {
 
 function renamed(text: string): string {
   return text.replaceAll("plant", "seed").replaceAll("Plant", "Seed");
-}
-
-function failuresOf(output: string): string[] {
-  return output.match(/^\(fail\) .*$|^.* error TS\d+: .*$|^ *[1-9]\d* error.*$/gm) ?? [];
 }

@@ -1,7 +1,7 @@
 import { cpSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 
-import { emptyDirectory, ROOT } from "./program.ts";
+import { emptyDirectory, ROOT, temporaryDirectory } from "./program.ts";
 
 /** One change to the source: a text that occurs exactly once in a file, and what takes its place. */
 export interface Mutation {
@@ -82,4 +82,26 @@ export async function failingTests(root: string, file: string, name: string): Pr
   if (!passed && failed.length === 0)
     throw new Error(`No test ran of ${join(ROOT, file)}:\n${output}`);
   return failed;
+}
+
+/**
+ * Runs test files of a copy of the repository. Resolves to the names of the tests that failed.
+ *
+ * A renamed copy has a PostgreSQL of a name that nobody else uses.
+ */
+export async function failuresIn(root: string, files: readonly string[]): Promise<string[]> {
+  const paths = files.map((file) => `./${file}`);
+  const { stderr } = await Bun.$`bun test --parallel=2 --no-isolate ${paths}`
+    .cwd(root)
+    .env({ ...process.env, TMPDIR: temporaryDirectory() })
+    .quiet()
+    .nothrow();
+  const output = stderr.toString();
+  if (!/^ *\d+ pass$/m.test(output)) throw new Error(`No test ran:\n${output}`);
+  return failuresOf(output);
+}
+
+/** The failures that a run of tests, or of the type check, has printed. */
+export function failuresOf(output: string): string[] {
+  return output.match(/^\(fail\) .*$|^.* error TS\d+: .*$|^ *[1-9]\d* error.*$/gm) ?? [];
 }
