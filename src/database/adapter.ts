@@ -80,8 +80,14 @@ export interface DatabaseAdapter {
  */
 export type Access = "create" | "write" | "read";
 
-/** Takes a line for the user or the log about a problem that loses no data. */
-export type OnWarning = (message: string, cause?: unknown) => void;
+/**
+ * Takes a line for the user or the log about a problem that loses no data: `reason` says why in
+ * words, `cause` is the error.
+ */
+export type OnWarning = (
+  message: string,
+  why?: { readonly reason?: string; readonly cause?: unknown },
+) => void;
 
 /**
  * Whether to create a database. A first start and a disk that is not mounted look alike: what was

@@ -181,7 +181,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
     gather,
     create: !config.production,
     onCreate: (created) => log.warning(`Created an empty database: ${created}`),
-    onWarning: (message, cause) => log.warning(message, { cause }),
+    onWarning: (message, { reason, cause } = {}) => log.warning(message, { reason, cause }),
     onInfo: (message, properties) => log.info(message, properties),
   });
   const loading = Promise.all([

@@ -73,8 +73,7 @@ export function startLogging({ level, format, colors, output }: LoggingOptions) 
     }
   }
 
-  const line =
-    format === "json" ? getJsonLinesFormatter({ properties: "flatten" }) : pretty(colors);
+  const line = format === "json" ? json() : pretty(colors);
   const lostLine = (lost: number) => line(lostRecord(lost));
 
   configureSync({
@@ -123,6 +122,24 @@ function lostRecord(lost: number): LogRecord {
     timestamp: Date.now(),
     properties: { lost },
   };
+}
+
+/** A log store refuses a field of two types: a cause is the same object, whatever was thrown. */
+function json(): TextFormatter {
+  const line = getJsonLinesFormatter({ properties: "flatten" });
+  return (record) => {
+    const { cause } = record.properties;
+    if (cause === undefined) return line(record);
+    return line({ ...record, properties: { ...record.properties, cause: factsOf(cause) } });
+  };
+}
+
+/** The texts of an error, and the facts of its own cause. */
+function factsOf(error: unknown): Record<string, unknown> {
+  if (!(error instanceof Error)) return { message: String(error) };
+
+  const { name, message, code, stack, cause } = error as NodeJS.ErrnoException;
+  return { name, message, code, stack, cause: cause === undefined ? undefined : factsOf(cause) };
 }
 
 /** The message with its properties, which LogTape's own format for people omits. */

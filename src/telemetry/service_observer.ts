@@ -20,7 +20,9 @@ export function createObserver(
   { accessLog }: { accessLog: boolean },
 ): Observer & { onCommit(commit: Commit): void } {
   return {
-    onError({ code, cause, reason = "none" }, { requestId, clientAddress }) {
+    onError(error, { requestId, clientAddress }) {
+      // A request that took too long has no other cause than its error.
+      const { code, cause = error, reason = "none" } = error;
       const line = code === "queue_full" && reason !== "none" ? UNCHECKED_CREDENTIALS : LINES[code];
       if (line === undefined) return;
 

@@ -34,7 +34,7 @@ test.skipIf(skipsShim())(
     disk.raise("fail-checkpoint");
     expect(await store()).toMatchObject({ responses: { "200": PLANTS }, unanswered: 0 });
 
-    await stderr.until(/"message":"Checkpoint failed".*"cause":".*database or disk is full/);
+    await stderr.until(/"message":"Checkpoint failed".*"cause":.*database or disk is full/);
     // The test's own time limit ends it.
     while ((await failures()) === 0) await Bun.sleep(100);
     expect(await get(url, "/readyz")).toBe("200");

@@ -227,7 +227,7 @@ test("the table of the log's fields has the names of the levels", () => {
   for (const level of ["debug", "info", "warning", "error"] as const) logging.log[level]("");
 
   const names = lines.map((line) => `\`${(JSON.parse(line) as { level: string }).level}\``);
-  const [, , documented] = table("Fields").find(([name]) => name === "`level`") ?? [];
+  const [, , , documented] = table("Fields").find(([name]) => name === "`level`") ?? [];
   expect(documented).toBe(names.join(", ").replace(/, (?=\S+$)/, " or "));
 });
 

@@ -1,6 +1,9 @@
+import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
+import { join } from "node:path";
 
 import { bearer, post, TOKEN } from "../support/client.ts";
+import { table } from "../support/guides.ts";
 import { fern, ivy } from "../support/plants.ts";
 import {
   freePort,
@@ -22,18 +25,37 @@ interface Line {
   readonly [property: string]: unknown;
 }
 
-/** Runs a server, uses it, stops it, and gives what it logged. */
+/** The type of each field of the log, by the guide. */
+const FIELD_TYPES = Object.fromEntries(
+  table("Fields").flatMap(([names = "", type]) =>
+    names.split(", ").map((name) => [name.replaceAll("`", ""), type]),
+  ),
+);
+
+/** Runs a server, uses it, stops it, and gives what it logged: every field has its type. */
 async function logOf(
   env: Record<string, string>,
-  use: (url: string) => Promise<unknown>,
+  use: (url: string, cwd: string) => Promise<unknown>,
 ): Promise<Line[]> {
   await using server = await startServer({ env: { AUTH_TOKENS: TOKEN, ...env } });
-  await use(server.url);
+  await use(server.url, server.cwd);
   expect(await server.stop()).toBe(0);
-  const lines = (await server.stderr.end).trim().split("\n");
-  return lines
-    .map((line) => JSON.parse(line) as Line)
-    .filter(({ message }) => !isFromSlowMachine(message));
+  const lines = (await server.stderr.end)
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line) as Line);
+
+  for (const line of lines) {
+    if (line.message === "Configuration in force") continue;
+    const types = Object.entries(line).map(([name, value]) => [name, typeInGuide(value)]);
+    expect(FIELD_TYPES).toMatchObject(Object.fromEntries(types));
+  }
+  return lines.filter(({ message }) => !isFromSlowMachine(message));
+}
+
+function typeInGuide(value: unknown): string {
+  if (Array.isArray(value)) return "list of texts";
+  return typeof value === "string" ? "text" : typeof value;
 }
 
 test.concurrent(
@@ -99,6 +121,22 @@ test.concurrent(
     expect(refused.length + counted).toBe(1_003);
   },
 );
+
+test.concurrent("a plant that cannot be stored is logged with the error as its cause", async () => {
+  const env = { REQUEST_TIMEOUT_MS: "1000", ACCESS_LOG: "on" };
+  const lines = await logOf(env, async (url, cwd) => {
+    using other = new Database(join(cwd, "plants.db"));
+    other.run("BEGIN IMMEDIATE");
+    expect((await post(url)).status).toBe(503);
+  });
+
+  expect(lines).toContainEqual(
+    expect.objectContaining({
+      message: "Storage unavailable",
+      cause: { message: "SQLiteError: database is locked" },
+    }),
+  );
+});
 
 test.concurrent.each([
   ["off", ["127.0.0.1", "127.0.0.1", "127.0.0.1"]],

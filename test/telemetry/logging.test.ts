@@ -70,3 +70,26 @@ test("for people, no property looks like another one, ends the line or moves the
   expect(stack.filter((line) => !line.startsWith("    "))).toEqual([]);
   expect(text).not.toMatch(/[^\P{C}\n]/u);
 });
+
+test.each<[string, unknown, object]>([
+  ["a text", "disk full", { message: "disk full" }],
+  ["an error", new TypeError("disk full"), { name: "TypeError", message: "disk full" }],
+  [
+    "an error of SQLite",
+    Object.assign(new Error("disk full"), { code: "SQLITE_FULL", errno: 13, byteOffset: -1 }),
+    { name: "Error", message: "disk full", code: "SQLITE_FULL" },
+  ],
+  [
+    "an error with a cause",
+    new Error("storage is gone", { cause: "disk full" }),
+    { name: "Error", message: "storage is gone", cause: { message: "disk full" } },
+  ],
+])("in JSON, a cause is an object of the same texts: %s", (_, cause, expected) => {
+  using memory = memoryLog();
+  memory.log.error("Storage unavailable", { cause, requestId: "1" });
+
+  const [line] = memory.lines;
+  const stack = cause instanceof Error ? { stack: expect.stringContaining(cause.message) } : {};
+  expect(line?.["cause"]).toEqual({ ...expected, ...stack });
+  expect(line).toMatchObject({ level: "ERROR", message: "Storage unavailable", requestId: "1" });
+});

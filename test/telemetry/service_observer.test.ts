@@ -44,8 +44,12 @@ const LOGGED: Partial<Record<ErrorCode, object>> = {
     reason: "unknown",
     client: "192.0.2.1",
   },
-  storage_unavailable: { level: "ERROR", message: "Storage unavailable", cause: "disk full" },
-  internal: { level: "ERROR", message: "Internal error", cause: "disk full" },
+  storage_unavailable: {
+    level: "ERROR",
+    message: "Storage unavailable",
+    cause: { message: "disk full" },
+  },
+  internal: { level: "ERROR", message: "Internal error", cause: { message: "disk full" } },
 };
 
 test.each(Object.keys(ERRORS) as ErrorCode[])("what the log has of %s", (code) => {
@@ -66,6 +70,16 @@ test("a full queue is logged without a reason", () => {
   const { observer, lines } = memory;
   observer.onError(new PlantStoreError("queue_full"), REQUEST);
   expect(lines).toEqual([{ level: "WARN", message: "Queue full", requestId: "1" }]);
+});
+
+test("an error without a cause is logged as the cause itself", () => {
+  using memory = observed();
+  const { observer, lines } = memory;
+  const message = "storage did not finish in time";
+  observer.onError(new PlantStoreError("storage_unavailable", message), REQUEST);
+
+  const cause = { name: "PlantStoreError", message, code: "storage_unavailable" };
+  expect(lines).toMatchObject([{ level: "ERROR", message: "Storage unavailable", cause }]);
 });
 
 test("refusals are counted by their reason without what it quotes", () => {

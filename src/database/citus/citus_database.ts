@@ -176,7 +176,7 @@ async function openCluster(reached: Reached, { access, isServing, ...log }: Clus
     onUnreachable: map.refresh,
     onVerdict(node: NodeId, failure: unknown) {
       if (failure === undefined) log.onInfo(`Node ${node} of Citus can store plants again`, {});
-      else log.onWarning(`Node ${node} of Citus cannot store plants`, failure);
+      else log.onWarning(`Node ${node} of Citus cannot store plants`, { cause: failure });
     },
   };
   const nodeFor = (id: NodeId) =>
@@ -231,7 +231,7 @@ async function openMap({ servers }: Reached, { onWarning, onInfo }: Log) {
       const since = began.toISOString();
       onWarning(
         `Coordinator does not respond: plants are stored, but tokens that are revoked after ${since} are accepted`,
-        error,
+        { cause: error },
       );
     }
   }

@@ -66,11 +66,11 @@ export async function openSqliteWorker(
 
   function onEvent(event: WriterEvent): void {
     if (event.type === "info") return onInfo(event.message, event.properties);
-    if (event.type === "warning") return onWarning(event.message, event.reason);
+    if (event.type === "warning") return onWarning(event.message, { reason: event.reason });
     if (event.type === "created") return onCreate(resolve(path));
     if (event.type === "checked") return void (checkedAt = Date.now() / 1_000);
     checkpointFailures++;
-    onWarning("Checkpoint failed", deserializeError(event.error));
+    onWarning("Checkpoint failed", { cause: deserializeError(event.error) });
   }
 
   const worker = startWorker<WorkerApi>("writer", { decode: JSON.parse, onEvent });

@@ -133,7 +133,7 @@ test.each(REPLACEMENTS)(
     const failed = database.failed.then(({ message }) => [message]);
     expect(await Promise.race([warning.promise, failed])).toEqual([
       "Integrity check not finished",
-      "the file was removed or replaced",
+      { reason: "the file was removed or replaced" },
     ]);
     expect(messages).toEqual(["Integrity check started"]);
     // Not by `rejects`, which blocks this thread: Bun then delivers nothing while a Worker ends.

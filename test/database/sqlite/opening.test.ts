@@ -264,6 +264,6 @@ test("a server whose WAL another process reads at the start warns that it could 
   await using _ = await openWorker(path, { onWarning: (...of) => void warnings.push(of) });
   expect(warnings).toContainEqual([
     "Another process reads the WAL, so this start could not begin a new one",
-    "if it is Litestream, stop it before the server starts",
+    { reason: "if it is Litestream, stop it before the server starts" },
   ]);
 });
