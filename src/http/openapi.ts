@@ -6,7 +6,7 @@ import { TOKENS_MAX_AGE_MS } from "../auth/token_store.ts";
 import { type ErrorCode, ERRORS, statusOf } from "../errors.ts";
 import type { Plant } from "../plant/plant.ts";
 import { type Access, PATHS } from "./paths.ts";
-import { plantsApi } from "./plants.ts";
+import { EXAMPLE, plantsApi } from "./plants.ts";
 import { EXTRA_HEADERS } from "./responses.ts";
 
 /** The version of the interface, from its contract. The program has a version of its own. */
@@ -165,12 +165,12 @@ function completeResponse(status: number, response: OpenAPIV3.ResponseObject): v
   onlyJson(response, Object.fromEntries(examples));
 }
 
-const WITH_TAG: Required<Plant> = { name: "Monstera deliciosa", tag: "indoor" };
+const { id: _id, ...WITH_TAG } = EXAMPLE;
 const WITHOUT_TAG: Plant = { name: "Hedera helix" };
 
 /** Example requests. No id is past 2^53: Swagger UI would round it. */
 const REQUEST_EXAMPLES = {
-  with_tag: { summary: "A plant with a tag", value: { id: 1, ...WITH_TAG } },
+  with_tag: { summary: "A plant with a tag", value: EXAMPLE },
   without_tag: { summary: "A plant without a tag", value: { id: 2, ...WITHOUT_TAG } },
 };
 

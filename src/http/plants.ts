@@ -56,6 +56,11 @@ export const NewPlantSchema = t.Object(
   },
 );
 
+/** A plant with every field: the examples of the schemas. */
+export const EXAMPLE = Object.fromEntries(
+  Object.entries(NewPlantSchema.properties).map(([field, { example }]) => [field, example]),
+) as Required<Plant> & { readonly id: number };
+
 /** The response's body: a plant as a client sees it, without its id. */
 const PlantSchema = t.Object(fields, {
   description: "A stored plant. Without a tag, `tag` is absent.",

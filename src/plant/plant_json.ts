@@ -5,6 +5,7 @@ import {
   type FieldValue,
   INT64_MAX,
   INT64_MIN,
+  isRequired,
   type NewPlant,
   PLANT_FIELDS,
   plantOf,
@@ -164,7 +165,7 @@ function checkPlant(value: unknown, subject: Subject): NewPlant {
   if (!isObject(value)) {
     throw new PlantStoreError(
       "invalid_plant",
-      `${subject} must be a JSON object with \`id\` and \`name\``,
+      `${subject} must be a JSON object with ${REQUIRED_MEMBERS}`,
     );
   }
 
@@ -173,6 +174,12 @@ function checkPlant(value: unknown, subject: Subject): NewPlant {
     throw invalidPlant(value);
   return plantOf(BigInt(id), (field) => value[field] as FieldValue | undefined);
 }
+
+/** `id` and the fields that each plant has, as a list in words. */
+const REQUIRED_MEMBERS = ["id", ...PLANT_FIELDS.filter(isRequired)]
+  .map((member) => `\`${member}\``)
+  .join(", ")
+  .replace(/, (?=[^,]*$)/, " and ");
 
 function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);

@@ -47,7 +47,8 @@ export async function offerFirstToken(
 
   try {
     // Not added if a server that starts at the same time, or an old token, has the name.
-    if (!production && (await tokens.add(record))) return terminal.stderr(welcome(token, options));
+    if (!production && (await tokens.add(record)))
+      return terminal.stderr(await welcome(token, options));
 
     // If two servers start together on a new file, the slower one has read the token of the other
     // by now.
@@ -65,8 +66,16 @@ export async function offerFirstToken(
   }
 }
 
-function welcome(token: string, { address, database, terminal }: FirstTokenOptions): string {
+async function welcome(
+  token: string,
+  { address, database, terminal }: FirstTokenOptions,
+): Promise<string> {
+  // Not above: the framework is loaded by now, and a start does not wait for it.
+  const { EXAMPLE } = await import("../http/plants.ts");
   const expiry = terminal.isTerminal ? "" : " It may be in a log now, so it expires in 24 hours.";
+  const members = Object.entries(EXAMPLE).map(
+    ([field, value]) => `"${field}": ${JSON.stringify(value)}`,
+  );
   return `
 Created token "${NAME}" in "${database.name}". Save it: it cannot be shown again.${expiry}
 
@@ -74,7 +83,7 @@ Created token "${NAME}" in "${database.name}". Save it: it cannot be shown again
 
 Store a plant:
 
-  curl -i ${address}/plants -H 'Authorization: Bearer ${token}' -H 'Content-Type: application/json' -d '{"id": 1, "name": "Monstera deliciosa", "tag": "indoor"}'
+  curl -i ${address}/plants -H 'Authorization: Bearer ${token}' -H 'Content-Type: application/json' -d '{${members.join(", ")}}'
 
 `;
 }
