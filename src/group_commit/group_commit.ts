@@ -9,8 +9,8 @@ export interface GroupCommitOptions {
   /** How many plants may be pending or in flight at once. @default {10_000} */
   readonly queueLimit?: number | undefined;
   /**
-   * The maximum size of the texts of those plants, in bytes; a single plant may exceed it. @default
-   * {67_108_864}
+   * The maximum size of the texts of those plants, in bytes of memory: two for each UTF-16 code unit.
+   * A single plant may exceed it. @default {67_108_864}
    */
   readonly queueBytes?: number | undefined;
   /** How long one `add` may take, in milliseconds. @default {5_000} */
@@ -53,6 +53,11 @@ export interface GroupCommit {
    * past its deadline.
    */
   size(): number;
+  /**
+   * How full the queue is: the larger share of the number of plants and of the size of their texts.
+   * At 1, plants are refused.
+   */
+  fill(): number;
   /**
    * Accepts no further plants, and resolves once every accepted plant has its outcome. A plant
    * without one after `timeoutMs` milliseconds is rejected with `storage_unavailable`. `Infinity`
@@ -222,6 +227,11 @@ class Batcher implements GroupCommit, AsyncDisposable {
     return this.#size;
   }
 
+  fill(): number {
+    const { queueLimit, queueBytes } = this.#options;
+    return Math.max(this.#size / queueLimit, bytesOf(this.#units) / queueBytes);
+  }
+
   async drain(timeoutMs: number): Promise<void> {
     const drained = this.#drained ?? Promise.withResolvers();
     const { promise, resolve } = drained;
@@ -243,14 +253,11 @@ class Batcher implements GroupCommit, AsyncDisposable {
     return this.drain(this.#options.timeoutMs);
   }
 
-  /**
-   * Admission control: returns false if the queue is full. JavaScript needs up to two bytes for a
-   * code unit.
-   */
+  /** Admission control: returns false if the queue is full. */
   #admit(units: number): boolean {
     const { queueLimit, queueBytes } = this.#options;
-    if (this.#size >= queueLimit || (this.#size > 0 && 2 * (this.#units + units) > queueBytes))
-      return false;
+    if (this.#size >= queueLimit) return false;
+    if (this.#size > 0 && bytesOf(this.#units + units) > queueBytes) return false;
 
     this.#size++;
     this.#units += units;
@@ -392,6 +399,11 @@ class Batcher implements GroupCommit, AsyncDisposable {
 
     this.#withdraw(Number.POSITIVE_INFINITY);
   }
+}
+
+/** The memory of a text of so many UTF-16 code units: JavaScript needs up to two bytes for one. */
+function bytesOf(units: number): number {
+  return 2 * units;
 }
 
 const UNKNOWN = "storage did not finish in time; the plant may or may not be stored, send it again";

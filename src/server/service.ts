@@ -229,7 +229,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
   });
 
   const { plants } = database;
-  metrics.registerQueue(() => plants.size(), config.queueLimit);
+  metrics.registerQueue(plants);
   metrics.register(database.metrics);
 
   const storable = readiness(() => database.ready());

@@ -2,7 +2,7 @@ import { readFileSync, statSync } from "node:fs";
 
 import type { DatabaseMetric } from "../database/adapter.ts";
 import { type ErrorCode, ERRORS, statusOf } from "../errors.ts";
-import type { Commit } from "../group_commit/group_commit.ts";
+import type { Commit, GroupCommit } from "../group_commit/group_commit.ts";
 import type { CompletedRequest } from "../http/observer.ts";
 
 /** The upper bounds of the buckets of durations, in seconds. */
@@ -12,6 +12,8 @@ const BUCKETS_PLANTS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384
 
 /** The methods that a client of the API has a reason to send. A stranger makes no series of others. */
 const METHODS: ReadonlySet<string> = new Set(["GET", "HEAD", "OPTIONS", "POST"]);
+
+type Queue = Pick<GroupCommit, "size" | "fill">;
 
 /** A series of another part: the port of a database has the type. */
 export type Metric = DatabaseMetric;
@@ -53,7 +55,8 @@ export function createMetrics() {
   const byToken = new Map<string, number>();
   const batches = histogram(BUCKETS_PLANTS);
   const commits = histogram(BUCKETS_S);
-  const queue = { size: () => 0, highest: recentMaximum() };
+  let queue: Queue = { size: () => 0, fill: () => 0 };
+  const highestFill = recentMaximum();
   let blockedMs = 0;
 
   /** Registered by other parts. */
@@ -76,7 +79,7 @@ export function createMetrics() {
       batches.observe(outcomes.length);
       commits.observe(durationMs / 1_000);
       // The batch is still in it, and so are the plants that came meanwhile.
-      queue.highest.observe(queue.size());
+      highestFill.observe(queue.fill());
     },
 
     /** Counts for how long the event loop was blocked, in milliseconds. */
@@ -85,21 +88,20 @@ export function createMetrics() {
     },
 
     /**
-     * Adds how many plants are pending or in flight. A scrape sees one moment of them: so it gets
-     * the highest number of the last minute, too, and the limit.
+     * Adds how many plants are pending or in flight, and how full they made the queue. A scrape sees
+     * one moment of it: so it gets the highest value of the last minute.
      */
-    registerQueue(size: () => number, limit: number): void {
-      queue.size = size;
+    registerQueue(plants: Queue): void {
+      queue = plants;
       registered.push(() => {
-        queue.highest.observe(size());
+        highestFill.observe(plants.fill());
         return [
-          gauge("plant_store_queue_plants", "Plants that are pending or in flight", size()),
+          gauge("plant_store_queue_plants", "Plants that are pending or in flight", plants.size()),
           gauge(
-            "plant_store_queue_plants_max",
-            "The highest number of them in the last minute",
-            queue.highest.value(),
+            "plant_store_queue_fill_ratio",
+            "How full the queue was in the last minute, by plants or by their texts: 1 is full",
+            highestFill.value(),
           ),
-          gauge("plant_store_queue_limit", "How many of them there may be", limit),
         ];
       });
     },

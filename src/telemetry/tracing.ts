@@ -168,6 +168,7 @@ export function startTracing(options: TracingOptions) {
 
       return {
         size: () => commits.size(),
+        fill: () => commits.fill(),
         drain: (timeoutMs) => commits.drain(timeoutMs),
         async add(plant) {
           const request = spans.getStore();

@@ -177,6 +177,13 @@ test.each<[what: string, options: GroupCommitOptions, ...steps: Step[]]>([
     "end → 1 added; 2 added",
     "add 5; tick 1 → store 5",
   ],
+  [
+    "the queue is as full as the larger share of its two limits, the plants and their bytes, and those in flight count",
+    { queueLimit: 4, queueBytes: 100 },
+    "fill; add 1; fill; add 2*20; fill; turns; fill → fill 0; fill 0.25; fill 0.56; store 1 2; fill 0.56",
+    "add 3*10; fill; end; fill → fill 0.76; 1 added; 2 added; fill 0.25",
+    "tick 3; turns; end; fill → store 3; 3 added; fill 0",
+  ],
   // Draining
   [
     "add() rejects once drain() is called; plants accepted before get their outcomes",
@@ -448,6 +455,7 @@ function timeline(options: GroupCommitOptions = {}) {
     fail: () => inFlight.shift()?.reject(new Error("out of order")),
     drain: (ms) => void commits.drain(Number(ms)).then(() => events.push("drained")),
     size: () => events.push(`size ${commits.size()}`),
+    fill: () => events.push(`fill ${commits.fill()}`),
     timers: () => events.push(`timers ${jest.getTimerCount()}`),
     waiting: () => events.push(`waiting ${waiting.length}`),
   };

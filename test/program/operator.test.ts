@@ -260,7 +260,7 @@ const ALERT_CASES: Readonly<Record<string, AlertCase>> = {
     fires: ["ProviderKeysOld"],
   },
   "more plants wait than are stored": {
-    series: { plant_store_queue_plants_max: "9000x60", plant_store_queue_limit: "10000x60" },
+    series: { plant_store_queue_fill_ratio: "0.9x60" },
     at: "10m",
     fires: ["QueueFills"],
   },
@@ -273,8 +273,7 @@ const ALERT_CASES: Readonly<Record<string, AlertCase>> = {
       [UP]: "1x50 0x2 1x70",
       'process_start_time_seconds{job="plant-store"}': "1x52 800x70",
       plant_store_wal_bytes: "4e6x90 90e6x10 4e6x20",
-      plant_store_queue_plants_max: "9000x8 100x112",
-      plant_store_queue_limit: "10000x120",
+      plant_store_queue_fill_ratio: "0.9x8 0.01x112",
       plant_store_checkpoint_failures_total: "0x60 1x60",
     },
     at: "25m",

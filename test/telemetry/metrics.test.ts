@@ -22,7 +22,7 @@ test("another parser of Prometheus' text format reads the metrics that dashboard
   metrics.countCommit({ outcomes: ["added", "added", "present", "conflict"], durationMs: 4 });
   metrics.countCommit({ outcomes: ["added"], durationMs: 0.75 });
   metrics.countBlocked(750);
-  metrics.registerQueue(() => 3, 10);
+  metrics.registerQueue({ size: () => 3, fill: () => 0.3 });
   metrics.register(() => [
     { name: "some_bytes", help: "Bytes of a \\ and a\nline", type: "gauge", value: 1.5 },
     { name: "some_total", help: "Large", type: "counter", value: 1e21 },
@@ -106,15 +106,10 @@ test("another parser of Prometheus' text format reads the metrics that dashboard
       help: "Plants that are pending or in flight",
       data: [{ labels: {}, value: 3 }],
     },
-    plant_store_queue_plants_max: {
+    plant_store_queue_fill_ratio: {
       type: "gauge",
-      help: "The highest number of them in the last minute",
-      data: [{ labels: {}, value: 3 }],
-    },
-    plant_store_queue_limit: {
-      type: "gauge",
-      help: "How many of them there may be",
-      data: [{ labels: {}, value: 10 }],
+      help: "How full the queue was in the last minute, by plants or by their texts: 1 is full",
+      data: [{ labels: {}, value: 0.3 }],
     },
     plant_store_event_loop_blocked_seconds_total: {
       type: "counter",
@@ -163,25 +158,25 @@ test("before the first request the outcomes and histograms are zero: a rate sees
   expect(samples.filter((sample) => !sample.endsWith(" 0"))).toEqual([]);
 });
 
-test("the highest number of plants in the queue is that of the last minute, whoever reads it", async () => {
+test("how full the queue was is the highest of the last minute, whoever reads it", async () => {
   using clock = spyOn(performance, "now").mockReturnValue(0);
   const metrics = createMetrics();
-  let size = 0;
-  metrics.registerQueue(() => size, 10_000);
+  let fill = 0;
+  metrics.registerQueue({ size: () => 1, fill: () => fill });
   const highest = async () =>
-    Number(/^plant_store_queue_plants_max (\d+)$/m.exec(await metrics.render())?.[1]);
+    Number(/^plant_store_queue_fill_ratio (\S+)$/m.exec(await metrics.render())?.[1]);
 
   // Of a full queue, a scrape after the commit sees nothing.
-  size = 9_000;
+  fill = 0.9;
   metrics.countCommit({ outcomes: ["added"], durationMs: 1 });
-  size = 4;
+  fill = 0.01;
 
   const seen: number[] = [];
   for (const second of [1, 15, 29, 31, 59, 61, 119]) {
     clock.mockReturnValue(second * 1_000);
     seen.push(await highest());
   }
-  expect(seen).toEqual([9_000, 9_000, 9_000, 9_000, 9_000, 4, 4]);
+  expect(seen).toEqual([0.9, 0.9, 0.9, 0.9, 0.9, 0.01, 0.01]);
 });
 
 test.each([

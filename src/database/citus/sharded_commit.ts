@@ -29,6 +29,7 @@ export function shardedCommit<Part>(
     },
 
     size: () => [...commits.values()].reduce((sum, commit) => sum + commit.size(), 0),
+    fill: () => Math.max(0, ...[...commits.values()].map((commit) => commit.fill())),
 
     async drain(timeoutMs) {
       isDraining = true;

@@ -2,7 +2,7 @@ import { expect, test } from "bun:test";
 
 import { shardedCommit } from "../../../src/database/citus/sharded_commit.ts";
 import { memoryStore } from "../../../src/database/memory.ts";
-import { groupCommit } from "../../../src/group_commit/group_commit.ts";
+import { type GroupCommit, groupCommit } from "../../../src/group_commit/group_commit.ts";
 import type { PlantStore } from "../../../src/group_commit/plant_store.ts";
 import { fern, ivy } from "../../support/plants.ts";
 
@@ -58,11 +58,26 @@ test("a plant goes to the store that keeps it now", async () => {
   expect([old.sizes, next.sizes]).toEqual([[1], [1]]);
 });
 
+test("the queue is as full as the fullest of its parts, where a plant is refused first", async () => {
+  const queues = [HANGING, HANGING].map((store) =>
+    groupCommit(store, { queueLimit: 4, timeoutMs: 50 }),
+  );
+  const commits = shardedCommit(
+    ({ id }) => Number(id % 2n),
+    (part) => queues[part] as GroupCommit,
+  );
+  expect(commits.fill()).toBe(0);
+
+  const held = [1n, 2n, 3n, 5n].map((id) => commits.add(fern({ id })));
+  expect([commits.size(), commits.fill()]).toEqual([4, 0.75]);
+  await Promise.allSettled(held);
+});
+
 test("drain() waits for the plants of every store, and refuses what comes later, even for a new store", async () => {
   const commits = shardedCommit(({ id }) => (id === 1n ? HANGING : memoryStore()), groupCommit);
   const held = commits.add(fern());
 
-  expect(commits.size()).toBe(1);
+  expect([commits.size(), commits.fill()]).toEqual([1, 1 / 10_000]);
   const draining = commits.drain(20);
   for (const id of [1n, 2n])
     await expect(commits.add(ivy({ id }))).rejects.toMatchObject({ code: "shutting_down" });
