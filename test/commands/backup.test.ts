@@ -24,6 +24,7 @@ import { TOKEN } from "../support/client.ts";
 import { databaseFixture, filesIn, HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { INTACT, makeLedger } from "../support/ledger.ts";
 import { startLoad } from "../support/load.ts";
+import { fern, TEXT } from "../support/plants.ts";
 import {
   emptyDirectory,
   runToEnd,
@@ -118,7 +119,7 @@ test("a backup taken under load holds every plant acknowledged before it began",
     const next = () =>
       isOver
         ? undefined
-        : { id: BigInt.asIntN(64, id++ * 0x9e3779b97f4a7c15n), name: `plant ${id}` };
+        : fern({ id: BigInt.asIntN(64, id++ * 0x9e3779b97f4a7c15n), [TEXT]: `plant ${id}` });
     const load = startLoad({
       url: server.url,
       connections: 8,

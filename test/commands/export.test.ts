@@ -12,7 +12,7 @@ import { addPlants } from "../support/add_plants.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";
 import { databaseFixture, filesIn, HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { skipsWithout } from "../support/missing.ts";
-import { fern, jsonOf } from "../support/plants.ts";
+import { fern, jsonOf, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
 import { emptyDirectory, runToEnd, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
 import { exported, runCommand } from "../support/stream_io.ts";
@@ -33,10 +33,9 @@ function plantsOn(lines: string): NewPlant[] {
 }
 
 /** As many plants as fill several pages, in no order. */
-const MANY = Array.from({ length: 9_001 }, (_, index) => ({
-  id: BigInt.asIntN(64, BigInt(index) * 0x9e3779b97f4a7c15n),
-  name: `plant ${index}`,
-}));
+const MANY = Array.from({ length: 9_001 }, (_, index) =>
+  fern({ id: BigInt.asIntN(64, BigInt(index) * 0x9e3779b97f4a7c15n), [TEXT]: `plant ${index}` }),
+);
 
 function byId({ id: one }: NewPlant, { id: other }: NewPlant): number {
   return one < other ? -1 : Number(one > other);
@@ -51,11 +50,10 @@ test("export writes every plant exactly, whatever its texts, and leaves an unuse
 
 test("export writes each of many plants once, ordered by id", async () => {
   // Some far from each other, some without a gap, and the ends.
-  const dense = Array.from({ length: 9_001 }, (_, index) => ({
-    id: BigInt(-index),
-    name: `dense ${index}`,
-  }));
-  const ends = [INT64_MIN, INT64_MAX].map((id) => fern({ id, name: "end" }));
+  const dense = Array.from({ length: 9_001 }, (_, index) =>
+    fern({ id: BigInt(-index), [TEXT]: `dense ${index}` }),
+  );
+  const ends = [INT64_MIN, INT64_MAX].map((id) => fern({ id, [TEXT]: "end" }));
   const plants = [...MANY.slice(1), ...dense, ...ends];
   using database = await databaseFixture(plants);
 
@@ -71,11 +69,11 @@ test("export --format csv quotes as RFC 4180 says, and tells an absent tag from 
   const end = `${",".repeat(PLANT_FIELDS.length - 2)}\r\n`;
   using database = await databaseFixture([
     fern({ id: INT64_MIN }),
-    fern({ id: -1n, name: "", tag: "" }),
-    fern({ name: "a,b", tag: 'the "best"' }),
-    fern({ id: 2n, name: "two\nlines", tag: "a\rb" }),
-    fern({ id: 3n, name: " 🌱 ", tag: "=1+1" }),
-    { id: INT64_MAX, name: '"' },
+    fern({ id: -1n, [TEXT]: "", [OPTIONAL_TEXT]: "" }),
+    fern({ [TEXT]: "a,b", [OPTIONAL_TEXT]: 'the "best"' }),
+    fern({ id: 2n, [TEXT]: "two\nlines", [OPTIONAL_TEXT]: "a\rb" }),
+    fern({ id: 3n, [TEXT]: " 🌱 ", [OPTIONAL_TEXT]: "=1+1" }),
+    fern({ id: INT64_MAX, [TEXT]: '"' }),
   ]);
 
   expect(await exported(database.path, "--format", "csv")).toBe(
@@ -92,13 +90,12 @@ test("export --format csv quotes as RFC 4180 says, and tells an absent tag from 
 });
 
 test("export holds a few plants at a time, and fewer of long ones", async () => {
-  const long = Array.from({ length: 40 }, (_, index) => ({
-    id: BigInt(index),
-    name: "x".repeat(60_000),
-  }));
+  const long = Array.from({ length: 40 }, (_, index) =>
+    fern({ id: BigInt(index), [TEXT]: "x".repeat(60_000) }),
+  );
   using database = await databaseFixture([
     ...long,
-    ...MANY.map(({ id, name }) => fern({ id: id | (1n << 40n), name })),
+    ...MANY.map((plant) => ({ ...plant, id: plant.id | (1n << 40n) })),
   ]);
   const chunks: string[] = [];
 
@@ -132,7 +129,7 @@ test("a slow reader of an export delays neither a writer nor its checkpoints", a
   const checkpoints: unknown[] = [];
 
   const write = async () => {
-    add([{ id: 1n << 62n, name: `${checkpoints.length}`.repeat(9) }]);
+    add([fern({ id: 1n << 62n, [TEXT]: `${checkpoints.length}`.repeat(9) })]);
     checkpoints.push(client.query("PRAGMA wal_checkpoint(TRUNCATE)").values());
   };
 
@@ -153,12 +150,12 @@ test("export has every plant that was stored before it began while others are ad
     const ids = [INT64_MIN, INT64_MAX, 0n, 1n << 61n, -(1n << 61n)].map((id) =>
       BigInt.asIntN(64, id + BigInt(chunks.length)),
     );
-    add(ids.map((id) => fern({ id, name: "later" })));
+    add(ids.map((id) => fern({ id, [TEXT]: "later" })));
   };
 
   await runExport(database.path, { write });
   const plants = plantsOn(chunks.join(""));
-  expect(plants.filter(({ name }) => name !== "later")).toEqual(MANY.toSorted(byId));
+  expect(plants.filter((plant) => plant[TEXT] !== "later")).toEqual(MANY.toSorted(byId));
   expect(plants).toEqual(plants.toSorted(byId));
 });
 
@@ -318,7 +315,9 @@ test.each(STOPS)("export that is stopped ends at once, %s, and says so", async (
 });
 
 test("export into a pipe that is closed ends quietly with exit code 1", async () => {
-  using database = await databaseFixture(MANY.map(({ id }) => fern({ id, name: "x".repeat(300) })));
+  using database = await databaseFixture(
+    MANY.map(({ id }) => fern({ id, [TEXT]: "x".repeat(300) })),
+  );
   const program = shell('{ "$@" export; echo "exit code $?" >&2; } | head -c 5');
   const run = await runToEnd({ program, cwd: database.directory });
   expect(run).toMatchObject({ stdout: '{"id"', stderr: "exit code 1\n" });

@@ -11,7 +11,7 @@ import { databaseFixture, HOSTILE_PLANTS } from "../support/database_fixture.ts"
 import { executable } from "../support/executable.ts";
 import { makeLedger } from "../support/ledger.ts";
 import { startLoad } from "../support/load.ts";
-import { fern, ivy, jsonOf } from "../support/plants.ts";
+import { fern, ivy, jsonOf, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
 import { peakMemory } from "../support/proc.ts";
 import {
   emptyDirectory,
@@ -30,7 +30,7 @@ import { exported, runCommand } from "../support/stream_io.ts";
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const FERN = `${jsonOf(fern())}\n`;
-const IVY = `${jsonOf(ivy({ id: 2n, tag: "indoor" }))}\n`;
+const IVY = `${jsonOf(ivy({ id: 2n, [OPTIONAL_TEXT]: "indoor" }))}\n`;
 
 function imported(path: string, source: string, options: Partial<Io> = {}) {
   return runCommand(["import", source], { DATABASE_URL: path }, options);
@@ -110,7 +110,7 @@ const REFUSED: [string | Uint8Array, string][] = [
 ];
 
 test("import reports every line it refuses with its number and the reason, and adds the others", async () => {
-  using database = await databaseFixture([ivy({ id: 2n, tag: "indoor" })]);
+  using database = await databaseFixture([ivy({ id: 2n, [OPTIONAL_TEXT]: "indoor" })]);
   const chunks = REFUSED.flatMap(([line], index) => [
     line,
     `\n{"id":${100 + index},"name":"Fern"}\n`,
@@ -292,7 +292,7 @@ test("import into a database of a running server delays no request", async () =>
   const ledger = makeLedger();
   let id = 1n << 40n;
   let isOver = false;
-  const next = () => (isOver ? undefined : fern({ id: id++, name: "loaded" }));
+  const next = () => (isOver ? undefined : fern({ id: id++, [TEXT]: "loaded" }));
   const load = startLoad({ url: server.url, connections: 8, ledger, next });
 
   writeFileSync(directory.at("lines"), linesOf(5_000).join(""));

@@ -16,14 +16,14 @@ import { join } from "node:path";
 
 import { connect } from "../../src/database/sqlite/bun_driver.ts";
 import { corruptionMarker } from "../../src/database/sqlite/markers.ts";
-import { PLANT_FIELDS } from "../../src/plant/plant.ts";
+import { MIGRATIONS } from "../../src/database/sqlite/migrations.ts";
 import { addPlants } from "../support/add_plants.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";
 import { executable } from "../support/executable.ts";
 import { lateSyncs, TRACED } from "../support/late_syncs.ts";
 import { missing } from "../support/missing.ts";
-import { fern, ivy, jsonOf } from "../support/plants.ts";
+import { fern, ivy, jsonOf, TEXT } from "../support/plants.ts";
 import {
   emptyDirectory,
   runToEnd,
@@ -95,7 +95,7 @@ test("restore puts the backup in place, with the old file's mode, and moves all 
   expect(await here.exported(`${old}/plants.db`)).toBe(OLD);
 
   await using server = await startServer(here.options);
-  expect((await post(server.url, fern({ id: 2n, name: "Oak" }))).status).toBe(200);
+  expect((await post(server.url, fern({ id: 2n, [TEXT]: "Oak" }))).status).toBe(200);
 });
 
 test("restore replaces a file that is not a database, and creates one that is missing", async () => {
@@ -215,7 +215,7 @@ test("restore is refused while a server has the database open, even one whose fi
     stderr: `Cannot replace database "plants.db": plant-store (process ${server.child.pid}) has it open; stop it, and try again\n`,
   };
   expect(await here.call("restore", "saved.db")).toEqual(refused);
-  expect((await post(server.url, fern({ id: 3n, name: "Elm" }))).status).toBe(200);
+  expect((await post(server.url, fern({ id: 3n, [TEXT]: "Elm" }))).status).toBe(200);
 
   writeFileSync(here.at("plants.db"), Buffer.alloc(4096), { flag: "r+" });
   expect(await here.call("restore", "saved.db")).toEqual(refused);
@@ -467,7 +467,7 @@ test("a backup that was copied by hand beside the WAL of the file before is refu
   await here.call("token", "list");
   {
     await using server = await startServer(here.options);
-    const plants = Array.from({ length: 200 }, (_, id) => ({ id, name: `plant ${id}` }));
+    const plants = Array.from({ length: 200 }, (_, id) => fern({ id, [TEXT]: `plant ${id}` }));
     await Promise.all(plants.map((plant) => post(server.url, plant)));
   }
   makeLargeDatabase(here.at("other.db"), 5_000);
@@ -571,16 +571,22 @@ test("a restore of a newer backup over an older one keeps the tokens that the ol
   expect(JSON.parse(stdout)).toMatchObject({ endedTokens: 0, unconfirmedTokens: ["late"] });
 });
 
+/** The columns of a table. */
+function columnsOf(database: Database, table: string): Set<string> {
+  const names = database.query("SELECT name FROM pragma_table_info(?)").values(table);
+  return new Set(names.map(([name]) => String(name)));
+}
+
 test("a restored backup of the first version deletes the token that was revoked since", async () => {
   using here = await withTokens();
   {
     using first = new Database(here.at("saved.db"));
-    for (const column of ["expires_at", "revoked_at", "last_used_at", "scopes"])
-      first.run(`ALTER TABLE tokens DROP COLUMN ${column}`);
+    using original = new Database(":memory:");
+    original.run(MIGRATIONS[0]?.sql ?? "");
+    for (const table of ["plants", "tokens"])
+      for (const column of columnsOf(first, table).difference(columnsOf(original, table)))
+        first.run(`ALTER TABLE ${table} DROP COLUMN "${column}"`);
     first.run("DROP TABLE token_revision");
-    // Those of a fork.
-    for (const field of PLANT_FIELDS.filter((name) => name !== "name" && name !== "tag"))
-      first.run(`ALTER TABLE plants DROP COLUMN "${field}"`);
     first.run("DELETE FROM __drizzle_migrations WHERE id > 1");
   }
   await here.call("token", "revoke", "leaked");

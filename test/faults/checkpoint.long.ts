@@ -4,7 +4,7 @@ import { join } from "node:path";
 
 import { bearer, post } from "../support/client.ts";
 import { limited } from "../support/load.ts";
-import { fern, jsonOf } from "../support/plants.ts";
+import { fern, jsonOf, TEXT } from "../support/plants.ts";
 import { LONG_TEST_TIMEOUT_MS, runToEnd } from "../support/program.ts";
 import { skipsShim } from "../support/shim.ts";
 import { get, startOnDisk, stop } from "./health.ts";
@@ -21,7 +21,7 @@ test.skipIf(skipsShim())(
     await using server = await startOnDisk({ shim: true, faults: { errno: "ENOSPC" } });
     const { url, stderr, disk } = server;
     let id = 0n;
-    const next = () => fern({ id: id++, name: NAME });
+    const next = () => fern({ id: id++, [TEXT]: NAME });
     const store = () => server.load({ connections: 8, next: limited(next, PLANTS) }).end;
 
     const failures = async () => {
@@ -91,5 +91,5 @@ test("an import beside a busy server keeps the WAL within its bound, and both st
 /** A plant that fills most of a page, under an id anywhere among the others. */
 function randomLine(): string {
   const id = Math.trunc((Math.random() - 0.5) * Number.MAX_SAFE_INTEGER);
-  return jsonOf(fern({ id, name: "Monstera ".repeat(330) }));
+  return jsonOf(fern({ id, [TEXT]: "Monstera ".repeat(330) }));
 }

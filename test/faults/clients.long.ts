@@ -4,7 +4,7 @@ import { withDeadline } from "../../src/async/timers.ts";
 import { TOKEN } from "../support/client.ts";
 import { makeLedger } from "../support/ledger.ts";
 import { connect, neverReading, newPlants, postBytes, startLoad } from "../support/load.ts";
-import { fern } from "../support/plants.ts";
+import { fern, TEXT } from "../support/plants.ts";
 import { LONG_TEST_TIMEOUT_MS, skipsProc, startServer } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
 import { get, stop } from "./health.ts";
@@ -80,7 +80,7 @@ test.skipIf(skipsProc())("idle, slow and never-reading connections are closed", 
   await using server = await startServer({ env });
   const { url } = server;
   const { pid } = server.child;
-  const request = postBytes(fern({ name: "x".repeat(1_000) }));
+  const request = postBytes(fern({ [TEXT]: "x".repeat(1_000) }));
   const before = socketsOf(pid);
   const stalled = await connect(url);
   stalled.send(request.slice(0, -500));

@@ -10,7 +10,7 @@ import {
   postBytes,
   startLoad,
 } from "../support/load.ts";
-import { fern } from "../support/plants.ts";
+import { fern, TEXT } from "../support/plants.ts";
 import { startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { scaled } from "../support/scale.ts";
 import { shell } from "../support/shell.ts";
@@ -24,7 +24,7 @@ test.concurrent("idle, slow and never-reading clients do not hurt the others", a
   const idle = await Promise.all(Array.from({ length: 50 }, () => connect(url)));
   const slow = await Promise.all(Array.from({ length: 50 }, () => connect(url)));
   const notReading = await Promise.all(Array.from({ length: 10 }, () => neverReading(url)));
-  const request = postBytes(fern({ id: 0n, name: "incomplete" }));
+  const request = postBytes(fern({ id: 0n, [TEXT]: "incomplete" }));
   let sent = 0;
 
   const timer = setInterval(() => {

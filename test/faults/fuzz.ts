@@ -14,6 +14,7 @@ import {
   type WireResponse,
 } from "../support/load.ts";
 import { judgeBody, judgeRequest, type OracleOptions } from "../support/oracle.ts";
+import { returned } from "../support/plants.ts";
 import { anyRequest } from "../support/requests.ts";
 
 /** A request as bytes, and what the oracle says of it. */
@@ -186,10 +187,7 @@ async function respondTo(connection: Connection, { bytes, expected, plant }: Fuz
 
 function wrongEcho({ status, body }: WireResponse, plant: NewPlant | undefined): string {
   if (status !== 200 || plant === undefined) return "";
-  const { name, tag } = plant;
-  return Bun.deepEquals(JSON.parse(body), tag === undefined ? { name } : { name, tag })
-    ? ""
-    : ` with ${body}`;
+  return Bun.deepEquals(JSON.parse(body), returned(plant)) ? "" : ` with ${body}`;
 }
 
 /**

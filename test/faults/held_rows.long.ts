@@ -6,7 +6,7 @@ import type { NewPlant } from "../../src/plant/plant.ts";
 import { TOKEN } from "../support/client.ts";
 import { INTACT, makeLedger } from "../support/ledger.ts";
 import { connect, type Connection, newPlants, postBytes } from "../support/load.ts";
-import { fern } from "../support/plants.ts";
+import { fern, insertOf } from "../support/plants.ts";
 import { skipsCluster } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_database.ts";
 import { LONG_TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
@@ -54,8 +54,7 @@ describe.skipIf(skipsCluster())("beside rows that a stranger's transaction holds
       await using server = await startServer({ env });
       await using stranger = cluster().connect();
       const held = range(1, count).map((id): NewPlant => fern({ id: BigInt(id) }));
-      const values = held.map(({ id, name }) => `(${id}, '${name}')`).join();
-      const insert = `INSERT INTO plants VALUES ${values}`;
+      const insert = insertOf(...held);
       if (how === "deleted") await cluster().run(insert);
 
       const others = await startOthers(server.url, newPlants(`${count} ${how}`));

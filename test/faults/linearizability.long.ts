@@ -10,7 +10,7 @@ import { join } from "node:path";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { untilTokenIs } from "../support/client.ts";
 import { mutant } from "../support/mutant.ts";
-import { jsonOf } from "../support/plants.ts";
+import { fern, jsonOf, TEXT } from "../support/plants.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
 import { emptyDirectory, LONG_TEST_TIMEOUT_MS, runToEnd } from "../support/program.ts";
 import { startProxy, type TcpProxy } from "../support/tcp_proxy.ts";
@@ -56,7 +56,9 @@ const ON_SQLITE: Readonly<Record<string, (world: World) => Promise<unknown>>> = 
 /** Imports rivals of what was sent last, and records each line as an add. */
 async function imports({ url, program, recording }: World): Promise<void> {
   using directory = emptyDirectory();
-  const plants = recording.history.slice(-20).map(({ id }): NewPlant => ({ id, name: "imported" }));
+  const plants = recording.history
+    .slice(-20)
+    .map(({ id }): NewPlant => fern({ id, [TEXT]: "imported" }));
   const file = join(directory.path, "plants.ndjson");
   writeFileSync(file, plants.map((plant) => `${jsonOf(plant)}\n`).join(""));
 

@@ -1,10 +1,11 @@
 import { join } from "node:path";
 
-import type { NewPlant } from "../../src/plant/plant.ts";
+import type { NewPlant, Plant } from "../../src/plant/plant.ts";
 import { TOKEN } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { connect, postBytes, printedSeed, randomFrom, verdictOf } from "../support/load.ts";
 import { skipped } from "../support/missing.ts";
+import { fern, ivy, membersOf, moss, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
 import { ROOT, runToEnd, startServer } from "../support/program.ts";
 import { scaled } from "../support/scale.ts";
 import { type Operation, violations } from "./history.ts";
@@ -14,7 +15,7 @@ const IDS_AT_ONCE = 4;
 /** How many operations an id gets before another one takes its place. */
 const OPERATIONS_AN_ID = 16;
 /** The plants that compete for an id. */
-const RIVALS = [{ name: "Fern" }, { name: "Ivy", tag: "" }, { name: "Moss" }, { name: "" }];
+const RIVALS = [fern(), ivy({ [OPTIONAL_TEXT]: "" }), moss(), fern({ [TEXT]: "" })];
 
 /** Clients that add plants to servers, and a record of what they saw. */
 export type Recording = ReturnType<typeof startRecording>;
@@ -37,10 +38,7 @@ export function startRecording(
   function next(): NewPlant {
     const window = Math.floor(sent++ / (IDS_AT_ONCE * OPERATIONS_AN_ID));
     const id = window * IDS_AT_ONCE + Math.floor(random() * IDS_AT_ONCE);
-    return {
-      id: BigInt(id),
-      ...(RIVALS[Math.floor(random() * RIVALS.length)] as { name: string }),
-    };
+    return { ...(RIVALS[Math.floor(random() * RIVALS.length)] as NewPlant), id: BigInt(id) };
   }
 
   async function client(): Promise<void> {
@@ -129,7 +127,7 @@ export async function judgeHistory(history: readonly Operation[]): Promise<reado
     JSON.stringify({
       id: String(id),
       outcome,
-      plant: plant === undefined ? "" : JSON.stringify([plant.name, plant.tag]),
+      plant: plant === undefined ? "" : membersOf(plant),
       invoked: Math.round(invoked * 1e6),
       returned: Number.isFinite(returned) ? Math.round(returned * 1e6) : null,
     }),
@@ -161,7 +159,7 @@ function withoutRepeatedUnknowns(history: readonly Operation[]): readonly Operat
     .toSorted((one, other) => one.invoked - other.invoked)
     .filter(({ id, plant, outcome }) => {
       if (outcome !== "unknown") return true;
-      const key = `${id} ${JSON.stringify([plant?.name, plant?.tag])}`;
+      const key = `${id} ${plant && membersOf(plant)}`;
       const isFirst = !known.has(key);
       known.add(key);
       return isFirst;
@@ -245,7 +243,7 @@ export async function exported({ url, program }: World): Promise<readonly NewPla
   if (exitCode !== 0) return undefined;
   const lines = stdout.split("\n").filter((line) => line !== "");
   return lines.map((line) => {
-    const plant = JSON.parse(line) as { readonly id: number; readonly name: string };
+    const plant = JSON.parse(line) as Plant & { readonly id: number };
     return { ...plant, id: BigInt(plant.id) };
   });
 }

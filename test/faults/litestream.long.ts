@@ -3,7 +3,7 @@ import { writeFileSync } from "node:fs";
 
 import { post, TOKEN } from "../support/client.ts";
 import { skipped } from "../support/missing.ts";
-import { fern } from "../support/plants.ts";
+import { fern, TEXT } from "../support/plants.ts";
 import {
   emptyDirectory,
   LONG_TEST_TIMEOUT_MS,
@@ -40,7 +40,7 @@ test.skipIf(skipsLitestream)(
 
     async function store(url: string): Promise<void> {
       const ids = Array.from({ length: 200 }, () => stored++);
-      const responses = ids.map((id) => post(url, fern({ id, name: "x".repeat(1_000) })));
+      const responses = ids.map((id) => post(url, fern({ id, [TEXT]: "x".repeat(1_000) })));
       expect((await Promise.all(responses)).every(({ ok }) => ok)).toBe(true);
     }
 

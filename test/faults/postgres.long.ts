@@ -3,7 +3,7 @@ import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { INTACT, makeLedger, printed } from "../support/ledger.ts";
 import { printedSeed, randomFrom, randomPlants } from "../support/load.ts";
-import { fern, insertOf, moss } from "../support/plants.ts";
+import { fern, insertOf, moss, TEXT } from "../support/plants.ts";
 import { skipsCluster, startCluster } from "../support/postgres.ts";
 import { openDatabase, withCluster } from "../support/postgres_database.ts";
 import { LONG_TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -96,7 +96,9 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
       await rival.unsafe(`BEGIN; ${insertOf(fern())}`).simple();
 
       const name = "x".repeat(600_000);
-      const adds = [0n, 1n, 2n, 3n].map((id) => service.add({ id, name }).catch((error) => error));
+      const adds = [0n, 1n, 2n, 3n].map((id) =>
+        service.add(fern({ id, [TEXT]: name })).catch((error) => error),
+      );
       const outcomes = await Promise.all(adds);
       expect(outcomes).toMatchObject(["added", { code: "storage_unavailable" }, "added", "added"]);
 
@@ -104,7 +106,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
       const addAgain = async (id: bigint): Promise<unknown> => {
         // An id that was held is refused for a second: its client sends it again.
         for (;;) {
-          const outcome = await service.add({ id, name }).catch(() => Bun.sleep(10));
+          const outcome = await service.add(fern({ id, [TEXT]: name })).catch(() => Bun.sleep(10));
           if (outcome !== undefined) return outcome;
         }
       };
@@ -172,7 +174,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     await using service = await openService(url);
     const name = '"\\'.repeat(15_000);
     const adds = Array.from({ length: 1_000 }, (_, index) =>
-      service.add(fern({ id: BigInt(index), name })),
+      service.add(fern({ id: BigInt(index), [TEXT]: name })),
     );
 
     expect(new Set(await Promise.all(adds))).toEqual(new Set(["added"]));

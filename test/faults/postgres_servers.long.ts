@@ -14,7 +14,7 @@ import {
   startLoad,
 } from "../support/load.ts";
 import { mutant } from "../support/mutant.ts";
-import { fern, jsonOf } from "../support/plants.ts";
+import { fern, jsonOf, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_database.ts";
 import { peakMemory } from "../support/proc.ts";
@@ -129,11 +129,13 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
 
     fill(filler);
     // Until the pages that there are have no room left.
-    while ((await send(server.url, ledger, { ...next(), name: "x".repeat(4_000) })).status === 200);
+    while (
+      (await send(server.url, ledger, { ...next(), [TEXT]: "x".repeat(4_000) })).status === 200
+    );
 
     // What cannot be compressed needs a new page.
     const name = Array.from({ length: 100 }, () => crypto.randomUUID()).join("");
-    expect(await readError(await post(server.url, fern({ name })))).toEqual({
+    expect(await readError(await post(server.url, fern({ [TEXT]: name })))).toEqual({
       status: 503,
       error: 5032,
       message: "storage is full; the plant may or may not be stored, send it again later",
@@ -270,7 +272,7 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
     for (const plant of HOSTILE_PLANTS) await writer.write(`${jsonOf(plant)}\n`);
     for (let index = 0n; index < 1_000_000n; index++) {
       await writer.write(
-        `${jsonOf({ id: 1_000n + index * 7n, name: `plant ${index}`, tag: "indoor" })}\n`,
+        `${jsonOf(fern({ id: 1_000n + index * 7n, [TEXT]: `plant ${index}`, [OPTIONAL_TEXT]: "indoor" }))}\n`,
       );
     }
 

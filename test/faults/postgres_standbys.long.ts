@@ -4,7 +4,7 @@ import { join } from "node:path";
 
 import { blocks } from "../support/guides.ts";
 import { INTACT, type Ledger, makeLedger, printed } from "../support/ledger.ts";
-import { fern, moss } from "../support/plants.ts";
+import { fern, moss, TEXT } from "../support/plants.ts";
 import {
   INSTALLED,
   type PostgresCluster,
@@ -22,7 +22,7 @@ setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
 const FERN = fern({ id: 0n });
 const MOSS = moss({ id: -1n });
-const PLANTS = range(1, 20).map((id) => ({ id: BigInt(id), name: "first" }));
+const PLANTS = range(1, 20).map((id) => fern({ id: BigInt(id), [TEXT]: "first" }));
 
 /** The statements of the page about failover, as they stand there. */
 const [LET_REPLAY = [], ASK = [], PROMOTE = [], FOLLOW = [], LOOK = []] = blocks(
@@ -143,7 +143,7 @@ describe.skipIf(skipsCluster())("a failover by hand", () => {
 
       if (lost > 0) {
         // The ids are free: another plant gets a 200 under each.
-        const others = PLANTS.map(({ id }) => ({ id, name: "second" }));
+        const others = PLANTS.map(({ id }) => fern({ id, [TEXT]: "second" }));
         const outcomes = await service.plants.add(others, { timeoutMs: LONG_TEST_TIMEOUT_MS });
         expect(new Set(outcomes)).toEqual(new Set(["added"]));
       }

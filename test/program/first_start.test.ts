@@ -3,6 +3,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { existsSync, readdirSync, writeFileSync } from "node:fs";
 
 import { post, TOKEN } from "../support/client.ts";
+import { fern } from "../support/plants.ts";
 import {
   emptyDirectory,
   runToEnd,
@@ -14,7 +15,7 @@ import {
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const PRODUCTION = { NODE_ENV: "production", AUTH_TOKENS: TOKEN };
-const FERN = { id: 1, name: "Fern" };
+const FERN = fern({ id: 1 });
 
 /** A directory, and the program in it. */
 function world() {

@@ -12,7 +12,7 @@ import { join } from "node:path";
 
 import { post, TOKEN } from "../support/client.ts";
 import { skipped } from "../support/missing.ts";
-import { fern, jsonOf } from "../support/plants.ts";
+import { fern, jsonOf, TEXT } from "../support/plants.ts";
 import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -155,9 +155,9 @@ for (const [disk, mountAt] of Object.entries(DISKS))
         mend();
         await using server = await serve();
         expect((await post(server.url, jsonOf(PLANT))).status).toBe(200);
-        expect((await post(server.url, jsonOf(fern({ id: PLANT.id, name: "Moss" })))).status).toBe(
-          409,
-        );
+        expect(
+          (await post(server.url, jsonOf(fern({ id: PLANT.id, [TEXT]: "Moss" })))).status,
+        ).toBe(409);
       },
     );
 

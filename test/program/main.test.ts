@@ -4,7 +4,7 @@ import { join } from "node:path";
 
 import { post, TOKEN } from "../support/client.ts";
 import { skipsWithout } from "../support/missing.ts";
-import { fern, moss } from "../support/plants.ts";
+import { fern, moss, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
 import {
   emptyDirectory,
   runToEnd,
@@ -17,7 +17,7 @@ import { runCommand } from "../support/stream_io.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-const FERN = fern({ tag: "indoor" });
+const FERN = fern({ [OPTIONAL_TEXT]: "indoor" });
 
 /** For how long each token of a database is accepted, in milliseconds; `null` for ever. */
 async function lifetimes(cwd: string): Promise<(number | null)[]> {
@@ -67,7 +67,7 @@ test.concurrent("two servers that start at once on one new file both serve", asy
   await using one = started[0];
   await using other = started[1];
   expect((await post(one.url, FERN)).status).toBe(200);
-  expect((await post(other.url, { ...FERN, name: "Ivy" })).status).toBe(409);
+  expect((await post(other.url, { ...FERN, [TEXT]: "Ivy" })).status).toBe(409);
 });
 
 // Not beside the others: a server that stops refuses requests for a moment only.

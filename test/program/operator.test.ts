@@ -8,7 +8,7 @@ import { bearer, CLOSED_PORT, post, TOKEN } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { blocks, guides, section } from "../support/guides.ts";
 import { skipsWithout } from "../support/missing.ts";
-import { jsonOf } from "../support/plants.ts";
+import { fern, jsonOf, TEXT } from "../support/plants.ts";
 import {
   emptyDirectory,
   freePort,
@@ -134,7 +134,7 @@ test.skipIf(skipsWithout("wrk", "wrk"))(
 );
 
 async function postNumbered(url: string, token: string, id: number): Promise<number> {
-  return (await post(url, { id, name: `plant ${id}` }, { token })).status;
+  return (await post(url, fern({ id, [TEXT]: `plant ${id}` }), { token })).status;
 }
 
 test.concurrent("the scrape configuration and the alerts name what there is", async () => {
@@ -417,7 +417,7 @@ test.skipIf(skipsWithout("find", "findutils"))(
       cwd: home.at("plant-store"),
       env: { AUTH_TOKENS: TOKEN },
     });
-    expect((await post(server.url, { id: 1, name: "Fern" })).status).toBe(200);
+    expect((await post(server.url, fern({ id: 1 }))).status).toBe(200);
 
     await Bun.write(home.at("plant-store/unchecked/copy.db"), "half of a ");
     const old = home.at("plant-store/2020-01-01.db");
@@ -474,7 +474,7 @@ test.skipIf(skipsWithout("nginx", "nginx-light"))(
     });
     expect(response.headers.get("strict-transport-security")).toBe("max-age=63072000");
 
-    const large = await post(nginx.url, { id: 1, name: "x".repeat(2_000) }, options);
+    const large = await post(nginx.url, fern({ id: 1, [TEXT]: "x".repeat(2_000) }), options);
     expect({ status: large.status, body: await large.json() }).toMatchObject({
       status: 413,
       body: { error: 4131 },

@@ -5,7 +5,7 @@ import { bearer, post, TOKEN } from "../support/client.ts";
 import { HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { executable } from "../support/executable.ts";
 import { section } from "../support/guides.ts";
-import { fern, insertOf, ivy, jsonOf, moss } from "../support/plants.ts";
+import { fern, insertOf, ivy, jsonOf, moss, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
 import { CONNECT_TIMEOUT, skipsCluster } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_database.ts";
 import { emptyDirectory, runToEnd, startServer } from "../support/program.ts";
@@ -65,14 +65,14 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       const url = database.url.replace("postgres@", "secret:open-sesame@");
       const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: url, LOG_LEVEL: "debug" };
       await using server = await startServer({ env });
-      const plant = fern({ id: 2n ** 53n + 1n, tag: "🌱" });
+      const plant = fern({ id: 2n ** 53n + 1n, [OPTIONAL_TEXT]: "🌱" });
 
       for (const [name, status] of [
         ["Fern", 200],
         ["Fern", 200],
         ["Ivy", 409],
       ] as const) {
-        expect((await post(server.url, jsonOf({ ...plant, name }))).status).toBe(status);
+        expect((await post(server.url, jsonOf({ ...plant, [TEXT]: name }))).status).toBe(status);
       }
 
       expect((await fetch(`${server.url}/readyz`)).status).toBe(200);
@@ -151,7 +151,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
         ["Fern", "23514"],
         ["Moss", "23505"],
       ] as const) {
-        const response = await post(server.url, fern({ id: 2n, name }));
+        const response = await post(server.url, fern({ id: 2n, [TEXT]: name }));
         expect([response.status, await response.json()]).toEqual([
           500,
           expect.objectContaining({ error: 5001 }),
@@ -184,7 +184,9 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
 
       const first = `file:${directory.at("first.db")}`;
       const second = `file:${directory.at("second.db")}`;
-      const more = range(1_000, 11_000).map((id) => ({ id: BigInt(id), name: `plant ${id}` }));
+      const more = range(1_000, 11_000).map((id) =>
+        fern({ id: BigInt(id), [TEXT]: `plant ${id}` }),
+      );
       const last = HOSTILE_PLANTS.findIndex(({ id }) => id > 11_000n);
       const plants = [...HOSTILE_PLANTS.slice(0, last), ...more, ...HOSTILE_PLANTS.slice(last)];
       const file = directory.at("plants.ndjson");

@@ -6,6 +6,7 @@ import { post } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { blocks } from "../support/guides.ts";
 import { skipsWithout } from "../support/missing.ts";
+import { fern, TEXT } from "../support/plants.ts";
 import { INSTALLED, skipsInstalled } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_database.ts";
 import { emptyDirectory, runToEnd, startServer } from "../support/program.ts";
@@ -84,7 +85,7 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
     const statuses = async (url: string) =>
       await Promise.all(
         [good, ...ended].map(
-          async (token) => (await post(url, { id: 1, name: "fern" }, { token })).status,
+          async (token) => (await post(url, fern({ id: 1, [TEXT]: "fern" }), { token })).status,
         ),
       );
 
@@ -135,7 +136,7 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
     const token = await follow("plant-store token create new");
     {
       await using server = await serve();
-      expect((await post(server.url, { id: 1, name: "ivy" }, { token })).status).toBe(200);
+      expect((await post(server.url, fern({ id: 1, [TEXT]: "ivy" }), { token })).status).toBe(200);
     }
 
     const stderr = expect.stringMatching(/relation "\w+" already exists/);

@@ -4,7 +4,7 @@ import { join } from "node:path";
 
 import { bearer, post, TOKEN } from "../support/client.ts";
 import { table } from "../support/guides.ts";
-import { fern, ivy } from "../support/plants.ts";
+import { fern, ivy, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
 import {
   freePort,
   isFromSlowMachine,
@@ -180,8 +180,8 @@ test.concurrent(
 
 test.concurrent("no log holds a token or a body, however they came", async () => {
   const lines = await logOf({ ACCESS_LOG: "on", LOG_LEVEL: "debug" }, async (url) => {
-    await post(url, fern({ name: "body-secret-0123456789" }));
-    await post(url, fern({ name: "body-secret-0123456789", tag: "other" }));
+    await post(url, fern({ [TEXT]: "body-secret-0123456789" }));
+    await post(url, fern({ [TEXT]: "body-secret-0123456789", [OPTIONAL_TEXT]: "other" }));
     await post(url, '{"body-secret-0123456789"');
     await post(url, { id: "body-secret-0123456789" });
     await post(url, undefined, { token: "unknown-secret-0123456789" });

@@ -1,7 +1,7 @@
 import { join } from "node:path";
 
 import { post } from "../support/client.ts";
-import { fern } from "../support/plants.ts";
+import { fern, TEXT } from "../support/plants.ts";
 import { startServer } from "../support/program.ts";
 
 /** The height of a line and the width of the picture, in pixels, for a phone. */
@@ -10,7 +10,7 @@ const WIDTH = 560;
 /** As many characters of 16 pixels as fit on a line. */
 const COLUMNS = 53;
 
-const PLANT = { id: 1, name: "Monstera" };
+const PLANT = fern({ id: 1, [TEXT]: "Monstera" });
 
 const SESSION = [
   { plant: PLANT },

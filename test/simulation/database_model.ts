@@ -1,6 +1,7 @@
 import { type Connection, LOCK_TIMEOUT_MS } from "../../src/database/postgres/connection.ts";
 import { PostgresFailure } from "../../src/database/postgres/errors.ts";
-import type { NewPlant } from "../../src/plant/plant.ts";
+import { type NewPlant, PLANT_FIELDS } from "../../src/plant/plant.ts";
+import { fern, TEXT } from "../support/plants.ts";
 import type { VirtualTime } from "../support/virtual_time.ts";
 
 /** How likely what is, of each statement. */
@@ -62,7 +63,7 @@ export class DatabaseModel {
   /** Every plant that a client could read now. */
   plants(): Iterable<NewPlant> {
     const visible = this.#rows.entries().filter(([, row]) => !row.inProgress);
-    return visible.map(([id, { name }]) => ({ id: BigInt(id), name }));
+    return visible.map(([id, { name }]) => fern({ id: BigInt(id), [TEXT]: name }));
   }
 
   async connect(): Promise<Connection> {
@@ -165,7 +166,7 @@ export class DatabaseModel {
     }
 
     const ids = listOf(parameters[0]);
-    const names = listOf(parameters[1]);
+    const names = listOf(parameters[1 + PLANT_FIELDS.indexOf(TEXT)]);
     return statement.includes("insert into")
       ? this.#insert(ids, names, connection.lockTimeoutMs)
       : this.#compare(ids, names);
@@ -198,7 +199,7 @@ export class DatabaseModel {
     for (const row of inserted.values()) row.inProgress = false;
     this.#change();
 
-    return Array.from(inserted, ([id, { name }]) => ({ id, name, tag: null }));
+    return Array.from(inserted, ([id, { name }]) => ({ ...fern({ [TEXT]: name }), id }));
   }
 
   async #compare(ids: readonly string[], names: readonly string[]) {

@@ -6,6 +6,7 @@ import type { PlantStore } from "../../src/group_commit/plant_store.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { makeLedger, type Verdict } from "../support/ledger.ts";
 import { randomFrom } from "../support/load.ts";
+import { fern, TEXT } from "../support/plants.ts";
 import { virtualTime } from "../support/virtual_time.ts";
 import { DatabaseModel, type FaultRates, HOST } from "./database_model.ts";
 
@@ -31,7 +32,7 @@ export interface SimulationOptions {
   readonly spread?: Spread;
 }
 
-const first: Spread = (storeOf, gather) => gather(storeOf({ id: 0n, name: "" }));
+const first: Spread = (storeOf, gather) => gather(storeOf(fern()));
 
 /**
  * Servers add plants to databases that fail in every way that the seed has; in the end all is well,
@@ -84,7 +85,10 @@ export async function simulate(
 
     for (let sent = 0; sent < PLANTS; sent++) {
       await time.sleep(random() ** 3 * 60);
-      const plant = { id: BigInt(Math.floor(random() * IDS)), name: random() < 0.9 ? "a" : "b" };
+      const plant = fern({
+        id: BigInt(Math.floor(random() * IDS)),
+        [TEXT]: random() < 0.9 ? "a" : "b",
+      });
       adds.push(add(servers[Math.floor(random() * SERVERS)] as GroupCommit, plant));
     }
 

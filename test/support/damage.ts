@@ -3,7 +3,9 @@ import { copyFileSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 import { connect } from "../../src/database/sqlite/bun_driver.ts";
+import { addPlants } from "./add_plants.ts";
 import { TOKEN } from "./client.ts";
+import { fern, OPTIONAL_TEXT, TEXT } from "./plants.ts";
 import { emptyDirectory, runToEnd } from "./program.ts";
 
 const PAGE_BYTES = 4_096;
@@ -11,10 +13,11 @@ const PAGE_BYTES = 4_096;
 /** Makes a database with so many plants and a few tokens, in one file that is not in use. */
 export function makeLargeDatabase(path: string, plants: number): void {
   using client = connect(path);
-  client.run(
-    `INSERT INTO plants (id, name, tag)
-     WITH RECURSIVE ids(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM ids LIMIT ${plants})
-     SELECT id * 1000, 'Monstera deliciosa ' || id, CASE id % 3 WHEN 0 THEN 'indoor' END FROM ids`,
+  addPlants(client)(
+    Array.from({ length: plants }, (_, index) => {
+      const tag = index % 3 === 2 && { [OPTIONAL_TEXT]: "indoor" };
+      return fern({ id: (index + 1) * 1_000, [TEXT]: `Monstera deliciosa ${index + 1}`, ...tag });
+    }),
   );
   client.run(
     `INSERT INTO tokens (name, digest, created_at, revoked_at)

@@ -24,6 +24,7 @@ import {
   PLANT_FIELDS,
   plantOf,
 } from "../../src/plant/plant.ts";
+import { fern, OPTIONAL_TEXT, TEXT } from "./plants.ts";
 
 /**
  * Holds an adapter to the comments of the ports: `databaseContract` says what `open` and `reopen`
@@ -51,9 +52,9 @@ export function testServingContract(
     await using database = await open({ gather, create: true });
 
     expect(await database.ready()).toEqual([]);
-    const fern = { id: 7n, name: "Fern" };
-    expect(await database.plants.add(fern)).toBe("added");
-    expect(await database.plants.add(fern)).toBe("present");
+    const plant = fern({ id: 7n });
+    expect(await database.plants.add(plant)).toBe("added");
+    expect(await database.plants.add(plant)).toBe("present");
     expect(await database.tokens.list()).toEqual([]);
 
     for (const { name, type, value } of database.metrics()) {
@@ -64,7 +65,7 @@ export function testServingContract(
     expect(await Promise.race([database.failed, "pending"])).toBe("pending");
 
     await database.plants.drain(1_000);
-    await expect(database.plants.add(fern)).rejects.toMatchObject({ code: "shutting_down" });
+    await expect(database.plants.add(plant)).rejects.toMatchObject({ code: "shutting_down" });
   });
 }
 
@@ -106,11 +107,11 @@ const CASES: Cases<Database> = {
 
   async "pages() gives every plant as it was added, ordered by id"(database) {
     const plants: NewPlant[] = [
-      { id: INT64_MIN, name: "" },
-      { id: -1n, name: "Fern", tag: "" },
-      { id: 0n, name: "\u{10FFFF}\u0001", tag: "indoor" },
-      { id: 2n ** 53n + 1n, name: "odd" },
-      { id: INT64_MAX, name: "last" },
+      fern({ id: INT64_MIN, [TEXT]: "" }),
+      fern({ id: -1n, [OPTIONAL_TEXT]: "" }),
+      fern({ id: 0n, [TEXT]: "\u{10FFFF}\u0001", [OPTIONAL_TEXT]: "indoor" }),
+      fern({ id: 2n ** 53n + 1n, [TEXT]: "odd" }),
+      fern({ id: INT64_MAX, [TEXT]: "last" }),
     ];
     await add(database, plants.toReversed());
     assert.deepEqual(await allOf(database), plants);
@@ -125,19 +126,17 @@ const CASES: Cases<Database> = {
   },
 
   async "pages() reads more plants than a page holds, each once"(database) {
-    const plants = Array.from({ length: 10_001 }, (_, index) => ({
-      id: BigInt(index * 3),
-      name: `plant ${index}`,
-    }));
+    const plants = Array.from({ length: 10_001 }, (_, index) =>
+      fern({ id: BigInt(index * 3), [TEXT]: `plant ${index}` }),
+    );
     await add(database, plants);
     assert.deepEqual(await allOf(database), plants);
   },
 
   async "pages() has what was stored when it began, while others are added"(database) {
-    const plants = Array.from({ length: 5_000 }, (_, index) => ({
-      id: BigInt(index * 2),
-      name: "early",
-    }));
+    const plants = Array.from({ length: 5_000 }, (_, index) =>
+      fern({ id: BigInt(index * 2), [TEXT]: "early" }),
+    );
     await add(database, plants);
     const seen: NewPlant[] = [];
     let late = 9_999n;
@@ -145,18 +144,18 @@ const CASES: Cases<Database> = {
     for await (const page of database.pages()) {
       seen.push(...page);
       // One id after those that were read, and one before: a later page may have the first.
-      const others = [late, -late].map((id) => ({ id, name: "late" }));
+      const others = [late, -late].map((id) => fern({ id, [TEXT]: "late" }));
       await add(database, others);
       late -= 2n;
     }
 
-    const early = seen.filter(({ name }) => name === "early");
+    const early = seen.filter((plant) => plant[TEXT] === "early");
     assert.deepEqual(plain(early), plants);
   },
 
   async "tokens.revision() does not change with plants"(database) {
     const revision = await database.tokens.revision();
-    await add(database, [{ id: 1n, name: "Fern" }]);
+    await add(database, [fern()]);
     assert.equal(await database.tokens.revision(), revision);
   },
 };

@@ -7,6 +7,7 @@ import { sqliteDatabase } from "../../src/database/sqlite/sqlite_database.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import type { PlantStore } from "../../src/group_commit/plant_store.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant/plant.ts";
+import { fern, OPTIONAL_TEXT, TEXT } from "./plants.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "./program.ts";
 
 /**
@@ -45,21 +46,27 @@ export function filesIn(directory: string): string[] {
 }
 
 /** Plants that are easily altered on the way, ordered by id. */
-export const HOSTILE_PLANTS: readonly NewPlant[] = [
-  { id: INT64_MIN, name: "" },
-  { id: INT64_MIN + 1n, name: "\n", tag: "\r\n" },
-  { id: -(2n ** 53n) - 1n, name: '"', tag: '""' },
-  { id: -1n, name: "\\", tag: "\\n" },
-  { id: 0n, name: ",", tag: "" },
-  { id: 1n, name: "\u2028\u2029\u0085", tag: " " },
-  { id: 2n, name: "\u0001\u001f\u007f\t", tag: "\uFEFF" },
-  { id: 3n, name: "\uFEFFFern", tag: "null" },
-  { id: 4n, name: "🌱 \u{10FFFF} e\u0301 é", tag: "'; DROP TABLE plants; --" },
-  { id: 5n, name: "x".repeat(60_000), tag: "🌱".repeat(15_000) },
-  { id: 6n, name: '{"id":7,"name":"Fern"}\n{"id":8,"name":"Fern"}' },
-  { id: 7n, name: '🌱"\\\n🌱', tag: '\\"\\' },
-  { id: 2n ** 53n, name: "even" },
-  { id: 2n ** 53n + 1n, name: "odd" },
-  { id: INT64_MAX - 1n, name: "-" },
-  { id: INT64_MAX, name: "=1+1", tag: "@" },
-];
+export const HOSTILE_PLANTS: readonly NewPlant[] = hostile([
+  [INT64_MIN, ""],
+  [INT64_MIN + 1n, "\n", "\r\n"],
+  [-(2n ** 53n) - 1n, '"', '""'],
+  [-1n, "\\", "\\n"],
+  [0n, ",", ""],
+  [1n, "\u2028\u2029\u0085", " "],
+  [2n, "\u0001\u001f\u007f\t", "\uFEFF"],
+  [3n, "\uFEFFFern", "null"],
+  [4n, "🌱 \u{10FFFF} e\u0301 é", "'; DROP TABLE plants; --"],
+  [5n, "x".repeat(60_000), "🌱".repeat(15_000)],
+  [6n, '{"id":7,"name":"Fern"}\n{"id":8,"name":"Fern"}'],
+  [7n, '🌱"\\\n🌱', '\\"\\'],
+  [2n ** 53n, "even"],
+  [2n ** 53n + 1n, "odd"],
+  [INT64_MAX - 1n, "-"],
+  [INT64_MAX, "=1+1", "@"],
+]);
+
+function hostile(texts: readonly (readonly [id: bigint, text: string, optional?: string])[]) {
+  return texts.map(([id, text, optional]) =>
+    fern({ id, [TEXT]: text, ...(optional !== undefined && { [OPTIONAL_TEXT]: optional }) }),
+  );
+}

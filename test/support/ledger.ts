@@ -2,7 +2,13 @@ import { Database } from "bun:sqlite";
 import { copyFileSync, existsSync } from "node:fs";
 import { join } from "node:path";
 
-import { type NewPlant, samePlant } from "../../src/plant/plant.ts";
+import {
+  type FieldValue,
+  type NewPlant,
+  type Plant,
+  plantOf,
+  samePlant,
+} from "../../src/plant/plant.ts";
 import { emptyDirectory } from "./program.ts";
 
 /** What an experiment found: all zeros and "ok", unless a promise was broken. */
@@ -123,9 +129,7 @@ export type Ledger = ReturnType<typeof makeLedger>;
 function* plantsIn(database: Database): Generator<NewPlant> {
   // A server that was killed before its first migration has no table yet.
   if (database.query("SELECT 1 FROM sqlite_schema WHERE name = 'plants'").get() === null) return;
-  const plants = database.query<{ id: bigint; name: string; tag: string | null }, []>(
-    "SELECT id, name, tag FROM plants",
-  );
-  for (const { id, name, tag } of plants.iterate())
-    yield { id, name, ...(tag !== null && { tag }) };
+  type Row = { readonly id: bigint } & Readonly<Record<keyof Plant, FieldValue | null>>;
+  for (const row of database.query<Row, []>("SELECT * FROM plants").iterate())
+    yield plantOf(row.id, (field) => row[field]);
 }

@@ -50,7 +50,8 @@ export function membersOf(plant: Plant): string {
 export function insertOf(...plants: readonly NewPlant[]): string {
   const rows = plants.map((plant) => [plant.id, ...PLANT_FIELDS.map((field) => plant[field])]);
   const literals = rows.map((row) => `(${row.map(literalOf).join(", ")})`);
-  return `INSERT INTO plants (id, ${PLANT_FIELDS.join(", ")}) VALUES ${literals.join(", ")}`;
+  const columns = ["id", ...PLANT_FIELDS].map((field) => `"${field}"`);
+  return `INSERT INTO plants (${columns.join(", ")}) VALUES ${literals.join(", ")}`;
 }
 
 function literalOf(value: bigint | FieldValue | undefined): string {

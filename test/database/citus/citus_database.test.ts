@@ -20,7 +20,7 @@ import { groupCommit } from "../../../src/group_commit/group_commit.ts";
 import type { NewPlant } from "../../../src/plant/plant.ts";
 import { citusCluster, type CitusWorker, skipsCitus } from "../../support/citus.ts";
 import { testDatabaseContract, testServingContract } from "../../support/database_contract.ts";
-import { fern, insertOf, ivy, moss } from "../../support/plants.ts";
+import { fern, insertOf, ivy, moss, TEXT } from "../../support/plants.ts";
 import { databaseAt, waitingProcess } from "../../support/postgres.ts";
 import { LONG_TEST_TIMEOUT_MS } from "../../support/program.ts";
 import { startProxy } from "../../support/tcp_proxy.ts";
@@ -223,7 +223,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
     // The map is read every three seconds: this one is old.
     await moveShardOf(plant.id);
     await cluster.run("UPDATE plants SET name = 'Ivy' WHERE id = 1");
-    expect(await addAll(opened, [plant, { ...plant, name: "Ivy" }])).toEqual([
+    expect(await addAll(opened, [plant, { ...plant, [TEXT]: "Ivy" }])).toEqual([
       "conflict",
       "present",
     ]);

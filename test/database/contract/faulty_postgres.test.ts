@@ -8,7 +8,7 @@ import { plantStoreContract } from "../../../src/database/contract/mod.ts";
 import type { AddOutcome, PlantStore } from "../../../src/group_commit/plant_store.ts";
 import { type NewPlant, type Plant, plantOf, samePlant } from "../../../src/plant/plant.ts";
 import { skipsCluster } from "../../support/postgres.ts";
-import { withCluster } from "../../support/postgres_database.ts";
+import { openDatabase, withCluster } from "../../support/postgres_database.ts";
 
 /** What is wrong with a store; nothing, where it is empty. */
 interface Fault {
@@ -40,8 +40,7 @@ describe.skipIf(skipsCluster())("plantStoreContract() on PostgreSQL", () => {
     ],
     ["batches in any order", { isUnsorted: true }, [OPPOSITE, OPPOSITE_STORES]],
   ])("finds in a store with %s what is wrong", async (_what, fault, failing) => {
-    await using created = await cluster().newDatabase();
-    await created.run("CREATE TABLE plants (id bigint PRIMARY KEY, name text NOT NULL, tag text)");
+    await using created = await openDatabase(cluster());
 
     async function reopen() {
       const sql = new SQL(created.url, { max: 30 });
@@ -111,7 +110,7 @@ function storeOn(sql: SQL, { commit = (run) => run(), isUnsorted = false }: Faul
 }
 
 const INSERT = `
-  INSERT INTO plants SELECT * FROM json_to_recordset($1::text::json) AS given (id bigint, name text, tag text)
+  INSERT INTO plants SELECT * FROM json_populate_recordset(NULL::plants, $1::text::json)
   ON CONFLICT DO NOTHING RETURNING id::text AS key`;
 const SELECT = "SELECT *, id::text AS key FROM plants WHERE id = ANY ($1::text::bigint[])";
 

@@ -19,7 +19,7 @@ import {
   sizeOf,
 } from "../../../src/plant/plant.ts";
 import { databaseContract } from "../../support/database_contract.ts";
-import { fern } from "../../support/plants.ts";
+import { fern, OPTIONAL_TEXT, TEXT } from "../../support/plants.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 import { virtualTime } from "../../support/virtual_time.ts";
 
@@ -48,8 +48,8 @@ interface Bug {
 
 const cut = (text: string) => text.slice(0, 255);
 const ascii = (text: string) => text.replace(/[\u{10000}-\u{10FFFF}]/gu, "?");
-const NAMES = "add() keeps every name exactly";
-const TAGS = "add() keeps every tag exactly";
+const NAMES = `add() keeps every ${TEXT} exactly`;
+const TAGS = `add() keeps every ${OPTIONAL_TEXT} exactly`;
 /** The cases of all texts, those of a fork too. */
 const TEXTS = PLANT_FIELDS.filter((field) => kindOf(field) === "text").map(
   (field) => `add() keeps every ${field} exactly`,
@@ -92,7 +92,7 @@ test.each<[what: string, bug: Bug, failing: string[]]>([
   ],
   [
     "a probe that stores a plant",
-    { probe: fern({ id: 42n, name: "probe" }) },
+    { probe: fern({ id: 42n, [TEXT]: "probe" }) },
     ["probe() resolves while plants can be stored, and stores none"],
   ],
   ["no commit", { commits: "never" }, [COMMITTED, TWINS, KEPT, COMPARED, OPPOSITE_STORES]],
@@ -122,7 +122,7 @@ test.each<[what: string, bug: Bug, failing: string[]]>([
     "plants trimmed in place",
     {
       change: (batch) =>
-        batch.forEach((plant, index) => (batch[index] = { ...plant, name: plant.name.trim() })),
+        batch.forEach((plant, index) => (batch[index] = { ...plant, [TEXT]: plant[TEXT].trim() })),
     },
     [UNCHANGED, NAMES],
   ],
@@ -333,7 +333,7 @@ test("databaseContract() finds a plant that a probe stored, whatever its id", as
   const open = async () => {
     const database = memoryDatabase();
     const probe = async () =>
-      void (await database.plants.add([fern({ id: 12_345n, name: "probe" })], {
+      void (await database.plants.add([fern({ id: 12_345n, [TEXT]: "probe" })], {
         timeoutMs: 1_000,
       }));
     return { ...database, plants: { ...database.plants, probe } };
@@ -369,12 +369,12 @@ function storeWith(bug: Bug, disk = new Map<bigint, Plant>()): PlantStore {
   const own = new Map(readsOnce ? disk : []);
 
   async function addOne(plant: NewPlant): Promise<AddOutcome> {
-    const { id, tag: given, ...others } = plant;
+    const { id, [OPTIONAL_TEXT]: given, ...others } = plant;
     const keptTag = given === undefined ? noTag : tag(given);
     const kept = {
       ...others,
-      name: name(plant.name),
-      ...(keptTag !== undefined && { tag: keptTag }),
+      [TEXT]: name(plant[TEXT]),
+      ...(keptTag !== undefined && { [OPTIONAL_TEXT]: keptTag }),
     };
     const stored = own.get(id) ?? (readsOnce ? undefined : disk.get(id));
 

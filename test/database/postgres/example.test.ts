@@ -1,5 +1,6 @@
 import { describe, expect, test } from "bun:test";
 
+import { fern } from "../../support/plants.ts";
 import { skipsCluster } from "../../support/postgres.ts";
 import { openDatabase, withCluster } from "../../support/postgres_database.ts";
 
@@ -8,11 +9,10 @@ describe.skipIf(skipsCluster())("a database on PostgreSQL", () => {
 
   test("a plant that was deleted with SQL can be added again", async () => {
     await using database = await openDatabase(cluster());
-    const fern = { id: 1n, name: "Fern" };
-    expect(await database.add([fern])).toEqual(["added"]);
+    expect(await database.add([fern()])).toEqual(["added"]);
 
     await database.run("DELETE FROM plants");
 
-    expect(await database.add([fern])).toEqual(["added"]);
+    expect(await database.add([fern()])).toEqual(["added"]);
   });
 });

@@ -5,13 +5,14 @@ import { join } from "node:path";
 import type * as PostgresDatabase from "../../../src/database/postgres/postgres_database.ts";
 import { parsePostgresUrl, type PostgresUrl } from "../../../src/database/postgres/url.ts";
 import { mutate, type Mutation, repositoryCopy } from "../../support/mutant.ts";
+import { fern, insertOf, moss, OPTIONAL_TEXT } from "../../support/plants.ts";
 import { skipsCluster } from "../../support/postgres.ts";
 import { openPostgres, withCluster } from "../../support/postgres_database.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 const MODULE = "src/database/postgres/postgres_database.ts";
-const TAGGED = { id: 1n, name: "Fern", tag: "shade" };
-const MOSS = { id: 2n, name: "Moss" };
+const TAGGED = fern({ [OPTIONAL_TEXT]: "shade" });
+const MOSS = moss({ id: 2n });
 const TIMEOUT = { timeoutMs: TEST_TIMEOUT_MS };
 
 /** A copy of the repository with these changes, and its way to open a database. */
@@ -60,12 +61,12 @@ describe.skipIf(skipsCluster())("a fork on PostgreSQL", () => {
   const cluster = withCluster();
 
   test("stores, finds and reads a field whose column has another name, which is a word of SQL", async () => {
-    const renamed = { from: "tag: text()", to: 'tag: text("group")' };
+    const renamed = { from: `${OPTIONAL_TEXT}: text()`, to: `${OPTIONAL_TEXT}: text("group")` };
     using forked = await fork([
       { file: "src/database/postgres/schema.ts", ...renamed },
       {
         file: "drizzle/postgres/0000_plants_and_tokens.sql",
-        from: '"tag" text',
+        from: `"${OPTIONAL_TEXT}" text`,
         to: '"group" text',
       },
     ]);
@@ -74,7 +75,9 @@ describe.skipIf(skipsCluster())("a fork on PostgreSQL", () => {
 
     for (const outcome of ["added", "present"] as const)
       expect(await store.plants.add([TAGGED, MOSS], TIMEOUT)).toEqual([outcome, outcome]);
-    expect(await store.plants.add([{ ...TAGGED, tag: "sun" }], TIMEOUT)).toEqual(["conflict"]);
+    expect(await store.plants.add([{ ...TAGGED, [OPTIONAL_TEXT]: "sun" }], TIMEOUT)).toEqual([
+      "conflict",
+    ]);
     await store.plants.probe();
     expect((await Array.fromAsync(store.pages())).flat()).toEqual([TAGGED, MOSS]);
   });
@@ -96,7 +99,7 @@ describe.skipIf(skipsCluster())("a fork on PostgreSQL", () => {
     [
       "a column that is NOT NULL and has no default",
       'ALTER TABLE "plants" ADD COLUMN "shade" text NOT NULL;\n',
-      "INSERT INTO plants VALUES (1, 'Fern')",
+      insertOf(MOSS),
       "adds a column that is NOT NULL: the column needs a default, or a table without rows",
     ],
     [

@@ -4,7 +4,7 @@ import { join } from "node:path";
 
 import type { Database } from "../../../src/database/database.ts";
 import { MAX_IN_FLIGHT } from "../../../src/database/postgres/postgres_database.ts";
-import { fern } from "../../support/plants.ts";
+import { fern, OPTIONAL_TEXT, TEXT } from "../../support/plants.ts";
 import {
   CONNECT_TIMEOUT,
   type PostgresCluster,
@@ -102,7 +102,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
 
     // Connected now: the whole time of the next plant is for its statement.
     expect(await addAtOnce(database, [4])).toEqual(["added"]);
-    await expect(database.add([fern({ id: 5n, name: "stuck" })], 500)).rejects.toMatchObject(
+    await expect(database.add([fern({ id: 5n, [TEXT]: "stuck" })], 500)).rejects.toMatchObject(
       NOT_IN_TIME,
     );
 
@@ -117,7 +117,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     await rival.unsafe(UNLOCK);
     while (database.metric("connections_busy") !== 0) await Bun.sleep(5);
 
-    expect(await database.add([fern({ id: 5n, name: "stuck" })])).toEqual(["present"]);
+    expect(await database.add([fern({ id: 5n, [TEXT]: "stuck" })])).toEqual(["present"]);
   });
 
   // A setting is for all databases of a cluster.
@@ -398,7 +398,8 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
 
   test("retries after an error that stored nothing, and says what storage cannot do", async () => {
     await using database = await openDatabase(cluster());
-    const add = (id: bigint, name: string, tag = "once") => database.add([{ id, name, tag }]);
+    const add = (id: bigint, name: string, tag = "once") =>
+      database.add([fern({ id, [TEXT]: name, [OPTIONAL_TEXT]: tag })]);
     await database.run(
       "CREATE SEQUENCE attempts",
       FAILING_FUNCTION,
@@ -449,7 +450,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     await using rival = database.connect();
     await rival.unsafe(LOCK);
 
-    const stuck = database.add([fern({ id: 2n, name: "stuck" })]);
+    const stuck = database.add([fern({ id: 2n, [TEXT]: "stuck" })]);
     await expect(addAtOnce(database, [3], 10)).rejects.toMatchObject(NOT_IN_TIME);
 
     await rival.unsafe(UNLOCK);
@@ -465,7 +466,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     await using rival = database.connect();
     await rival.unsafe(LOCK);
 
-    const added = database.add([fern({ name: "stuck" })]).catch((error) => error);
+    const added = database.add([fern({ [TEXT]: "stuck" })]).catch((error) => error);
     await until(database.run, areStuck(1));
     await database[Symbol.asyncDispose]();
     expect(await added).toMatchObject({

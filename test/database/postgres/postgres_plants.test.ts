@@ -2,29 +2,29 @@ import { describe, expect, test } from "bun:test";
 
 import type { StoreOutcome } from "../../../src/group_commit/plant_store.ts";
 import type { NewPlant } from "../../../src/plant/plant.ts";
-import { fern } from "../../support/plants.ts";
+import { fern, insertOf, ivy, OPTIONAL_TEXT, TEXT } from "../../support/plants.ts";
 import { skipsCluster, startCluster } from "../../support/postgres.ts";
 import { openDatabase, withCluster } from "../../support/postgres_database.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 import { range } from "../../support/scale.ts";
 import { startProxy } from "../../support/tcp_proxy.ts";
 
-const insertOf = (ids: readonly number[]) =>
-  `INSERT INTO plants SELECT unnest('{${ids}}'::bigint[]), 'Ivy'`;
+const insertIvies = (...ids: readonly number[]) => insertOf(...ids.map((id) => ivy({ id })));
+const INSERT = insertOf(fern({ id: 98 }), ivy({ id: 99 }));
 
 /**
  * Of the ids 1 to 50, 1 to 25 are stored: what another transaction does, and the plants that it
  * keeps from being added.
  */
 const HELD: readonly (readonly [name: string, statement: string, held: readonly number[]])[] = [
-  ["an INSERT of one", insertOf([37]), [37]],
-  ["an INSERT of the last two", insertOf([49, 50]), [49, 50]],
-  ["an INSERT of six", insertOf([26, 30, 35, 40, 45, 50]), [26, 30, 35, 40, 45, 50]],
-  ["an INSERT of all that are new", insertOf(range(26, 50)), range(26, 50)],
-  ["an ordinary UPDATE", "UPDATE plants SET tag = 'indoor' WHERE id < 10", []],
+  ["an INSERT of one", insertIvies(37), [37]],
+  ["an INSERT of the last two", insertIvies(49, 50), [49, 50]],
+  ["an INSERT of six", insertIvies(26, 30, 35, 40, 45, 50), [26, 30, 35, 40, 45, 50]],
+  ["an INSERT of all that are new", insertIvies(...range(26, 50)), range(26, 50)],
+  ["an ordinary UPDATE", `UPDATE plants SET "${OPTIONAL_TEXT}" = 'indoor' WHERE id < 10`, []],
   [
     "an UPDATE of every row, and an INSERT",
-    `UPDATE plants SET tag = 'indoor'; ${insertOf([37])}`,
+    `UPDATE plants SET "${OPTIONAL_TEXT}" = 'indoor'; ${insertIvies(37)}`,
     [37],
   ],
   ["SELECT FOR UPDATE", "SELECT FROM plants WHERE id IN (3, 4) FOR UPDATE", [3, 4]],
@@ -80,8 +80,8 @@ describe.skipIf(skipsCluster())("adding plants", () => {
   );
 
   test.concurrent.each([
-    ["INSERT INTO plants VALUES (98, 'Fern'), (99, 'Ivy'); COMMIT", ["present", "conflict"]],
-    ["INSERT INTO plants VALUES (98, 'Fern'), (99, 'Ivy'); ROLLBACK", ["added", "added"]],
+    [`${INSERT}; COMMIT`, ["present", "conflict"]],
+    [`${INSERT}; ROLLBACK`, ["added", "added"]],
     ["DELETE FROM plants WHERE id = 1; COMMIT", ["added", "added"]],
   ] as const)(
     "a plant whose lock ends while it waits has its outcome: %s",
@@ -102,8 +102,8 @@ describe.skipIf(skipsCluster())("adding plants", () => {
   );
 
   test.concurrent.each([
-    ["INSERT INTO plants VALUES (98, 'Fern'), (99, 'Ivy'); COMMIT", ["present", "conflict"]],
-    ["INSERT INTO plants VALUES (98, 'Fern'), (99, 'Ivy'); ROLLBACK", ["added", "added"]],
+    [`${INSERT}; COMMIT`, ["present", "conflict"]],
+    [`${INSERT}; ROLLBACK`, ["added", "added"]],
     ["DELETE FROM plants WHERE id IN (1, 2); COMMIT", ["added", "added"]],
     ["DELETE FROM plants WHERE id IN (1, 2); ROLLBACK", ["present", "present"]],
   ] as const)(
@@ -131,11 +131,11 @@ describe.skipIf(skipsCluster())("adding plants", () => {
       const names = ["Fern", "Moss", "Fern"];
       const addAllNames = () =>
         plants.add(
-          names.map((name) => fern({ id: 98n, name })),
+          names.map((name) => fern({ id: 98n, [TEXT]: name })),
           { timeoutMs: TEST_TIMEOUT_MS },
         );
 
-      await rival.unsafe(`BEGIN; ${insertOf([98])}`).simple();
+      await rival.unsafe(`BEGIN; ${insertIvies(98)}`).simple();
       const refused = ["unavailable", "unavailable", "unavailable"] as const;
       for (const _ of ["met", "refused"]) expect(await addAllNames()).toEqual([...refused]);
 
@@ -168,7 +168,7 @@ describe.skipIf(skipsCluster())("adding plants", () => {
   test("a held plant that is sent again and again holds up its batch once", async () => {
     await using server = await open();
     const { name, rival, add } = server;
-    await rival.unsafe(`BEGIN; ${insertOf([37])}`).simple();
+    await rival.unsafe(`BEGIN; ${insertIvies(37)}`).simple();
     for (const id of range(100, 149)) expect(await add([37, id])).toEqual(["unavailable", "added"]);
 
     await rival.unsafe("ROLLBACK");
@@ -183,7 +183,7 @@ describe.skipIf(skipsCluster())("adding plants", () => {
     // A statement for each of the others would take too long.
     await using server = await open({ delayMs: 2 });
     const { name, rival, add } = server;
-    await rival.unsafe(`BEGIN; ${insertOf([617])}`).simple();
+    await rival.unsafe(`BEGIN; ${insertIvies(617)}`).simple();
 
     const outcomes = await add(range(1, 1_000));
     expect(
@@ -205,7 +205,7 @@ describe.skipIf(skipsCluster())("adding plants", () => {
       const held = [...range(1_000, 1_150), ...range(1_851, 2_000)];
       const others = range(1_151, 1_850);
 
-      await rival.unsafe(`BEGIN; ${insertOf(held)}`).simple();
+      await rival.unsafe(`BEGIN; ${insertIvies(...held)}`).simple();
       for (let isDone = false; !isDone;) {
         const outcomes = await add(range(1_000, 2_000));
         expect(new Set(held.map((id) => outcomes[id - 1_000]))).toEqual(new Set(["unavailable"]));
@@ -307,10 +307,16 @@ describe.skipIf(skipsCluster())("adding plants", () => {
     ];
 
     const stored = texts.flatMap((name, row) => [
-      fern({ id: BigInt(3 * row), name }),
-      ...texts.slice(0, 2).map((tag, column) => ({ id: BigInt(3 * row + column + 1), name, tag })),
+      fern({ id: BigInt(3 * row), [TEXT]: name }),
+      ...texts
+        .slice(0, 2)
+        .map((tag, column) =>
+          fern({ id: BigInt(3 * row + column + 1), [TEXT]: name, [OPTIONAL_TEXT]: tag }),
+        ),
     ]);
-    stored.push(...texts.map((tag, row) => ({ id: BigInt(1_000 + row), name: "Fern", tag })));
+    stored.push(
+      ...texts.map((tag, row) => fern({ id: BigInt(1_000 + row), [OPTIONAL_TEXT]: tag })),
+    );
 
     expect(new Set(await add(stored))).toEqual(new Set(["added"]));
 
@@ -318,14 +324,11 @@ describe.skipIf(skipsCluster())("adding plants", () => {
     expect(new Set(await add(stored))).toEqual(new Set(["present"]));
 
     const others: readonly ((plant: NewPlant) => NewPlant)[] = [
-      ({ id, name, tag }) => ({ id, name: `${name}y`, ...(tag !== undefined && { tag }) }),
-      ({ id, name, tag }) => ({
-        id,
-        name: name === "" ? "y" : name.replace(/.$/u, "y"),
-        ...(tag !== undefined && { tag }),
-      }),
-      ({ id, name, tag }) => (tag === undefined ? fern({ id, name, tag: "" }) : fern({ id, name })),
-      ({ id, name, tag = "x" }) => ({ id, name, tag: `${tag}y` }),
+      (plant) => ({ ...plant, [TEXT]: `${plant[TEXT]}y` }),
+      (plant) => ({ ...plant, [TEXT]: plant[TEXT].replace(/.?$/u, "y") }),
+      ({ [OPTIONAL_TEXT]: tag, ...plant }) =>
+        tag === undefined ? { ...plant, [OPTIONAL_TEXT]: "" } : plant,
+      (plant) => ({ ...plant, [OPTIONAL_TEXT]: `${plant[OPTIONAL_TEXT] ?? "x"}y` }),
     ];
 
     for (const other of others)

@@ -2,13 +2,14 @@ import { describe, expect, setDefaultTimeout, test } from "bun:test";
 
 import type { Access } from "../../../src/database/adapter.ts";
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
+import { fern, moss } from "../../support/plants.ts";
 import { skipsCluster, startCluster, waitingProcess } from "../../support/postgres.ts";
 import { openPostgres } from "../../support/postgres_database.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 import { startProxy } from "../../support/tcp_proxy.ts";
 
-const FERN = { id: 1n, name: "Fern" };
-const MOSS = { id: 2n, name: "Moss" };
+const FERN = fern();
+const MOSS = moss({ id: 2n });
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 

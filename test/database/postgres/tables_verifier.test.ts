@@ -4,13 +4,13 @@ import type { PostgresOptions } from "../../../src/database/postgres/postgres_da
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import { PlantStoreError } from "../../../src/errors.ts";
 import type { NewPlant } from "../../../src/plant/plant.ts";
-import { fern, insertOf, ivy } from "../../support/plants.ts";
+import { fern, insertOf, ivy, OPTIONAL_TEXT, TEXT } from "../../support/plants.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
 import { openPostgres, withCluster } from "../../support/postgres_database.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 const FERN = fern();
-const TAGGED = fern({ tag: "shade" });
+const TAGGED = fern({ [OPTIONAL_TEXT]: "shade" });
 
 /** Plants in two partitions, as an operator makes them who has very many. */
 const PARTITIONED = [
@@ -93,7 +93,7 @@ const CHANGING: readonly (readonly [
   [
     "a type cuts spaces off",
     ["ALTER TABLE plants ALTER name TYPE varchar(4)"],
-    { ...FERN, name: "Fern " },
+    { ...FERN, [TEXT]: "Fern " },
     "conflict",
   ],
   [
@@ -177,7 +177,7 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
     await using server = await open(database.url);
     expect(await server.add(FERN)).toEqual(["added"]);
     expect(await server.add(FERN)).toEqual(["present"]);
-    expect(await server.add({ ...FERN, name: "fern" })).toEqual(["conflict"]);
+    expect(await server.add({ ...FERN, [TEXT]: "fern" })).toEqual(["conflict"]);
     expect(await server.stored()).toMatchObject([FERN]);
   });
 
@@ -190,7 +190,7 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
     expect(await server.add(plant)).toEqual([outcome]);
 
     const rows = await database.run("SELECT id::text, name, tag FROM plants");
-    expect(rows).not.toContainEqual({ tag: null, ...plant, id: String(plant.id) });
+    expect(rows).not.toContainEqual({ [OPTIONAL_TEXT]: null, ...plant, id: String(plant.id) });
   });
 
   test.concurrent.each<[what: string, changes: readonly string[], named: string | undefined]>([

@@ -5,7 +5,7 @@ import type { Database } from "../../../src/database/database.ts";
 import { connect } from "../../../src/database/sqlite/bun_driver.ts";
 import { type Checkpoint, nextCheckpoint } from "../../../src/database/sqlite/checkpoint.ts";
 import { openWorker } from "../../support/database_fixture.ts";
-import { fern } from "../../support/plants.ts";
+import { fern, TEXT } from "../../support/plants.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -121,5 +121,5 @@ async function addBatches(
 
 function largePlant() {
   const [id = 0n] = crypto.getRandomValues(new BigInt64Array(1));
-  return fern({ id, name: "x".repeat(3_000) });
+  return fern({ id, [TEXT]: "x".repeat(3_000) });
 }

@@ -15,7 +15,7 @@ import type { SqliteStore } from "../../../src/database/sqlite/sqlite_store.ts";
 import { fill, skipsTmpfs, smallDisk } from "../../faults/settle.ts";
 import { skipped } from "../../support/missing.ts";
 import { runApart } from "../../support/other_process.ts";
-import { fern, moss } from "../../support/plants.ts";
+import { fern, moss, TEXT } from "../../support/plants.ts";
 import { emptyDirectory, ROOT, runToEnd, TEST_TIMEOUT_MS } from "../../support/program.ts";
 import { makeDisk, skipsShim } from "../../support/shim.ts";
 import { DRIVERS } from "../../support/sqlite_drivers.ts";
@@ -25,7 +25,7 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 const FERN = fern();
 const MOSS = moss({ id: 2n });
 const SOME = Array.from({ length: 400 }, (_, id) =>
-  fern({ id: BigInt(id), name: "x".repeat(200) }),
+  fern({ id: BigInt(id), [TEXT]: "x".repeat(200) }),
 );
 
 const PAGE_BYTES = 4_096;
@@ -215,10 +215,9 @@ describe.each(Object.entries(DRIVERS))("the store on %s", (driver, open) => {
       fill(directory.at("filler"));
 
       const store = await open(path);
-      const large = Array.from({ length: 100 }, (_, id) => ({
-        id: BigInt(id + 9),
-        name: "x".repeat(4_000),
-      }));
+      const large = Array.from({ length: 100 }, (_, id) =>
+        fern({ id: BigInt(id + 9), [TEXT]: "x".repeat(4_000) }),
+      );
       expect(await add(store, ...large)).toBe(unavailable("storage is full"));
       expect(await hasFailed(store)).toBe(false);
 

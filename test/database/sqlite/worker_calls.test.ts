@@ -5,6 +5,7 @@ import * as fc from "fast-check";
 import { decodeBatch, encodeBatch } from "../../../src/database/sqlite/worker_calls.ts";
 import { makeTokens } from "../../bench/prefilled.ts";
 import { openWorker } from "../../support/database_fixture.ts";
+import { fern, OPTIONAL_TEXT, TEXT } from "../../support/plants.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 import { anyCharacter } from "../../support/unicode.ts";
 
@@ -17,7 +18,9 @@ const text = fc.oneof(
   fc.string({ unit: fc.constantFrom(" ", "\n", "-", "0", "\0") }),
 );
 const id = fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n });
-const plant = fc.oneof(fc.record({ id, name: text }), fc.record({ id, name: text, tag: text }));
+const plant = fc
+  .record({ id, [TEXT]: text, [OPTIONAL_TEXT]: text }, { requiredKeys: ["id", TEXT] })
+  .map(fern);
 
 test("decodeBatch() gives the batch that encodeBatch() was given, exactly", () => {
   fc.assert(
