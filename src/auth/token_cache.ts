@@ -81,6 +81,8 @@ export async function tokenCache(store: ServerTokens, options: TokenCacheOptions
   let following: Promise<void> | undefined;
   /** The tokens by digest; those that ended lately too, so that the log can name the reason. */
   let known = new Map<string, CachedToken>();
+  /** The digest of the token that {@linkcode cache.nextExpiry} tells of, while that is in use. */
+  let nextToExpire = "";
   /** The minute of the last use, by the token's name. */
   const unwrittenUses = new Map<string, number>();
 
@@ -94,7 +96,8 @@ export async function tokenCache(store: ServerTokens, options: TokenCacheOptions
     authenticate(token: string): Verdict {
       if (token.length > MAX_TOKEN_LENGTH) return unknownToken(token);
 
-      const found = known.get(hash("sha256", token, "base64"));
+      const digest = hash("sha256", token, "base64");
+      const found = known.get(digest);
       if (found === undefined) {
         const verdict = unknownToken(token);
         // It may have been created since.
@@ -112,6 +115,7 @@ export async function tokenCache(store: ServerTokens, options: TokenCacheOptions
       if (found.usedAt !== minute && found.usedAt !== NEVER_RECORDED) {
         found.usedAt = minute;
         unwrittenUses.set(found.name, minute);
+        if (found.expiresAt < (cache.nextExpiry()?.expiresAt ?? Infinity)) nextToExpire = digest;
       }
       return found.verdict;
     },
@@ -122,6 +126,18 @@ export async function tokenCache(store: ServerTokens, options: TokenCacheOptions
       return [...known.values()].filter(
         ({ isRevoked, expiresAt }) => !isRevoked && expiresAt > time,
       ).length;
+    },
+
+    /**
+     * The stored token that expires next, in milliseconds since 1970 UTC, of those that were used here
+     * within a day. What is not used costs no client anything when it ends.
+     */
+    nextExpiry(): { readonly name: string; readonly expiresAt: number } | undefined {
+      const found = known.get(nextToExpire);
+      if (found === undefined || found.isRevoked) return undefined;
+
+      const time = now();
+      return found.expiresAt > time && found.usedAt > time - DAY_MS ? found : undefined;
     },
 
     /**
@@ -223,8 +239,10 @@ function unconfirmed(): PlantStoreError {
   );
 }
 
+const DAY_MS = 86_400_000;
+
 /** How long a server knows why a token is refused after it ended, in milliseconds: a week. */
-const ENDED_MS = 7 * 86_400_000;
+const ENDED_MS = 7 * DAY_MS;
 
 /** A use is recorded to the minute: one write a minute for each token. */
 const MINUTE_MS = 60_000;

@@ -3,6 +3,7 @@ import { once } from "node:events";
 import type { Logger } from "@logtape/logtape";
 
 import { withAbort, withDeadline } from "../async/timers.ts";
+import type { TokenCache } from "../auth/token_cache.ts";
 import { version } from "../build/version.ts" with { type: "macro" };
 import type { Gather } from "../database/adapter.ts";
 import { adapterOf } from "../database/location.ts";
@@ -219,6 +220,8 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
   const tokens = await withAbort(loadingTokens, stop);
   if (tokens === undefined) return;
 
+  metrics.register(() => ofTokens(tokens));
+
   // What cannot be written is kept for the next call.
   const writeUses = () =>
     tokens
@@ -311,6 +314,22 @@ function ofProcess(server: HttpServer, log: LogOutput): Metric[] {
             value: expires.getTime() / 1_000,
           },
         ]),
+  ];
+}
+
+/** When clients begin to get 401, unless they get another token before. */
+function ofTokens(tokens: TokenCache): Metric[] {
+  const next = tokens.nextExpiry();
+  if (next === undefined) return [];
+
+  return [
+    {
+      name: "plant_store_token_expiration_timestamp_seconds",
+      help: "When the next stored token expires of those used within a day, since 1970 UTC",
+      type: "gauge",
+      labels: { token: next.name },
+      value: next.expiresAt / 1_000,
+    },
   ];
 }
 

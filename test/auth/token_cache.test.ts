@@ -97,6 +97,38 @@ test("tokenCache() accepts and counts a token until the moment it expires, and a
   }
 });
 
+test("tokenCache() knows which of the tokens in use expires next", async () => {
+  const hour = 3_600_000;
+  const fixture = await tokenFixture(
+    record("unused", { expiresAt: after(hour) }),
+    record("forever"),
+    record("soon", { expiresAt: after(30 * hour) }),
+    record("later", { expiresAt: after(90 * hour) }),
+  );
+  const cache = await fixture.cache(["static-token-0123456789"]);
+  const next = async (hours: number, ...used: string[]) => {
+    fixture.now = after(hours * hour).getTime();
+    await cache.refresh();
+    for (const token of used) expect(cache.authenticate(token)).toMatchObject({ ok: true });
+    return cache.nextExpiry();
+  };
+
+  const later = { name: "later", expiresAt: after(90 * hour).getTime() };
+  const soon = { name: "soon", expiresAt: after(30 * hour).getTime() };
+  expect(await next(0)).toBeUndefined();
+  expect(await next(0, "forever", "static-token-0123456789")).toBeUndefined();
+  expect(await next(0, "later")).toMatchObject(later);
+  expect(await next(0, "soon")).toMatchObject(soon);
+  expect(await next(1, "later")).toMatchObject(soon);
+  // Not used for a day: its clients have another one.
+  expect(await next(25)).toBeUndefined();
+  expect(await next(25, "soon", "later")).toMatchObject(soon);
+  await fixture.tokens.revoke("soon", after(26 * hour));
+  expect(await next(26)).toBeUndefined();
+  expect(await next(26, "later")).toMatchObject(later);
+  expect(await next(90)).toBeUndefined();
+});
+
 test("tokenCache() learns of tokens made and revoked elsewhere when it is refreshed, and reads only then", async () => {
   const fixture = await tokenFixture(record("first"));
   const list = spyOn(fixture.tokens, "list");

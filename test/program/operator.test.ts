@@ -254,6 +254,13 @@ const ALERT_CASES: Readonly<Record<string, AlertCase>> = {
     at: "65m",
     fires: ["CertificateExpires"],
   },
+  "a client uses a token that expires in three days": {
+    series: {
+      'plant_store_token_expiration_timestamp_seconds{token="greenhouse"}': "259200x400",
+    },
+    at: "65m",
+    fires: ["TokenExpires"],
+  },
   "the provider's keys cannot be fetched": {
     series: { plant_store_provider_keys_fetched_timestamp_seconds: "0x400" },
     at: "70m",
@@ -318,6 +325,7 @@ test.skipIf(skipsWithout("promtool", "prometheus"))(
     expect(await runToEnd({ program, cwd: home.path })).toMatchObject({ exitCode: 0 });
 
     const fired = Object.values(ALERT_CASES).flatMap(({ fires }) => fires);
+    expect(fired.filter((name) => !names.includes(name))).toEqual([]);
     expect(names.filter((name) => !fired.includes(name))).toEqual(["CommitsSlow"]);
   },
 );

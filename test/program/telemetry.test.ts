@@ -2,12 +2,13 @@ import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
 
-import { bearer, post, TOKEN } from "../support/client.ts";
+import { bearer, post, TOKEN, untilTokenIs } from "../support/client.ts";
 import { table } from "../support/guides.ts";
 import { fern, ivy, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
 import {
   freePort,
   isFromSlowMachine,
+  runToEnd,
   start,
   startServer,
   TEST_TIMEOUT_MS,
@@ -261,3 +262,23 @@ test.concurrent(
     ).toBe(405);
   },
 );
+
+test.concurrent("GET /metrics says when the next of the tokens in use expires", async () => {
+  await using server = await startServer({ env: { AUTH_TOKENS: TOKEN } });
+  const create = async (name: string, ...flags: string[]) => {
+    const args = ["token", "create", name, ...flags];
+    return (await runToEnd({ cwd: server.cwd, args })).stdout.trim();
+  };
+  const greenhouse = await create("greenhouse", "--expires", "3d");
+  await create("unused", "--expires", "1d");
+
+  await untilTokenIs(200, server.url, greenhouse);
+  const response = await fetch(`${server.url}/metrics`, { headers: bearer() });
+  const found = (await response.text()).match(/^plant_store_token_expiration_.*/gm);
+  const [, seconds] =
+    /^plant_store_token_expiration_timestamp_seconds\{token="greenhouse"\} (\S+)$/.exec(
+      String(found),
+    ) ?? [];
+  const days = (Number(seconds) - Date.now() / 1_000) / 86_400;
+  expect(days).toBeWithin(2, 3);
+});
