@@ -176,23 +176,30 @@ export function providerKeys(options: ProviderKeysOptions) {
     return tried.generation === generation ? undefined : select(header);
   }
 
-  /** Begins a fetch, unless the last one began lately. */
+  /** Begins a fetch, unless the last one began lately. It uses up one that would be regained now. */
   function startDueFetch(): Promise<void> | undefined {
-    return isCooledDown() ? startFetch() : undefined;
+    if (monotonic() - fetchedAt < COOLDOWN_MS) return undefined;
+    regainEarly(1);
+    return startFetch();
   }
 
   /** Begins a fetch for a key that may be new, if one is due or may be early. */
   function startEarlyFetch(): Promise<void> | undefined {
-    if (isCooledDown()) return startFetch();
-    if (isFailing) return undefined;
+    const due = startDueFetch();
+    if (due !== undefined || isFailing) return due;
 
+    regainEarly();
+    if (early.left === 0) return undefined;
+    early.left--;
+    return startFetch();
+  }
+
+  /** Adds the early fetches that are regained by now, but for those that are used. */
+  function regainEarly(used = 0): void {
     const now = monotonic();
     const regained = Math.floor((now - early.since) / COOLDOWN_MS);
-    const left = Math.min(MAX_EARLY_FETCHES, early.left + regained);
-    if (left === 0) return undefined;
-
-    early = { left: left - 1, since: regained > 0 ? now : early.since };
-    return startFetch();
+    if (regained === 0) return;
+    early = { left: Math.min(MAX_EARLY_FETCHES, early.left + regained - used), since: now };
   }
 
   function isMissingForGood(key: string): boolean {
@@ -237,10 +244,6 @@ export function providerKeys(options: ProviderKeysOptions) {
       );
     }
     await fetch;
-  }
-
-  function isCooledDown(): boolean {
-    return monotonic() - fetchedAt >= COOLDOWN_MS;
   }
 
   function startFetch(): Promise<void> {

@@ -137,6 +137,20 @@ test.each<[string, readonly (Step | readonly Step[])[]]>([
     ],
   ],
   [
+    "once five early fetches are used up, unknown keys bring one fetch every 10 seconds, asked for before or not",
+    [
+      [asks("a", true), asks("b", "unknown key"), asks("c", "unknown key")],
+      [asks("d", "unknown key"), asks("e", "unknown key"), asks("f", "unknown key"), requests(6)],
+      [passes(10 * SECONDS), asks("g", "unknown key"), asks("h", MAY_BE_NEW), requests(7)],
+      [passes(10 * SECONDS), asks("b", "unknown key"), asks("h", MAY_BE_NEW), requests(8)],
+      [passes(10 * SECONDS - 1), asks("h", MAY_BE_NEW), asks("b", MAY_BE_NEW), requests(8)],
+      [passes(1), asks("h", "unknown key"), asks("i", MAY_BE_NEW), requests(9)],
+      // What was not used comes back.
+      [passes(20 * SECONDS), asks("i", "unknown key"), asks("j", "unknown key"), requests(11)],
+      [asks("k", MAY_BE_NEW), requests(11)],
+    ],
+  ],
+  [
     "a stranger's key that the provider does not have keeps no new one out, however often it is asked for",
     [
       [asks("a", true), asks("b", "unknown key"), publishes("ac"), asks("b", MAY_BE_NEW)],
