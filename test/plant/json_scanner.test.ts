@@ -3,6 +3,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import * as fc from "fast-check";
 
 import { scanJson } from "../../src/plant/json_scanner.ts";
+import { PLANT_FIELDS } from "../../src/plant/plant.ts";
 import { bodyText, numberText, stringText } from "../support/json_text.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
 import { anyCharacter } from "../support/unicode.ts";
@@ -131,7 +132,7 @@ test.each([
   expect(syntaxErrorOffset(`${text}\u0000`)).toBe(text.length);
 });
 
-const NAMES = ["id", "name", "tag", "x", "", "__proto__"];
+const NAMES = ["id", ...PLANT_FIELDS, "x", "", "__proto__"];
 
 function parsed(source: string | undefined): unknown {
   return source === undefined ? undefined : JSON.parse(source);

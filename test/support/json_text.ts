@@ -1,6 +1,15 @@
 import * as fc from "fast-check";
 
-import { INT64_MAX, INT64_MIN } from "../../src/plant/plant.ts";
+import {
+  type FieldKind,
+  INT64_MAX,
+  INT64_MIN,
+  isRequired,
+  kindOf,
+  type Plant,
+  PLANT_FIELDS,
+} from "../../src/plant/plant.ts";
+import { fern, membersOf, TEXT } from "./plants.ts";
 import { anyCharacter } from "./unicode.ts";
 
 // JSON as text, not as values: what matters is how things are written. Most of it is valid, some is
@@ -161,10 +170,9 @@ const space = mostly("", fc.stringMatching(/^[ \t\n\r]{0,3}$/), 4);
 
 const KEYS = [
   "id",
-  "name",
-  "tag",
+  ...PLANT_FIELDS,
   "ID",
-  "Name",
+  TEXT.toUpperCase(),
   "",
   "i",
   "__proto__",
@@ -231,7 +239,7 @@ const idMember = member(
   named("id"),
   oneOf([4, familiarId], [18, wideInteger], [2, numberText], [1, anyValue]),
 );
-const textOf = oneOf(
+const anyText = oneOf(
   [24, familiarName],
   [24, storableText],
   [2, stringText],
@@ -239,13 +247,17 @@ const textOf = oneOf(
   [1, anyValue],
   [1, fc.constant("null")],
 );
-const nameMember = member(named("name"), textOf);
-const tagMember = member(named("tag"), textOf);
 
-/**
- * Unknown members mostly, some with a plant inside, and now and then a second `id`, `name` or
- * `tag`.
- */
+/** The values of a kind, mostly good. */
+const VALUES: Readonly<Record<FieldKind, fc.Arbitrary<string>>> = { text: anyText };
+
+const fieldMember = (field: keyof Plant) => member(named(field), VALUES[kindOf(field)]);
+
+/** An optional field, half of the time. */
+const memberOrNone = (field: keyof Plant) =>
+  isRequired(field) ? fieldMember(field) : fc.option(fieldMember(field), { freq: 1 });
+
+/** Unknown members mostly, some with a plant inside, and now and then a second `id` or field. */
 const otherMember = oneOf(
   [1, member(key, anyValue)],
   [
@@ -255,19 +267,18 @@ const otherMember = oneOf(
       fc.oneof(withPlantInside, anyValue),
     ),
   ],
-  [1, fc.oneof(idMember, nameMember, tagMember)],
+  [1, fc.oneof(idMember, ...PLANT_FIELDS.map(fieldMember))],
 );
 
 /** Members of a plant in any order, some missing, some strange, some twice. */
 const plantText: fc.Arbitrary<string> = fc
   .record({
-    plant: fc.tuple(idMember, nameMember),
-    tag: fc.array(tagMember, { maxLength: 1 }),
+    plant: fc.tuple(idMember, ...PLANT_FIELDS.map(memberOrNone)),
     others: mostly<string[]>([], fc.array(otherMember, { minLength: 1, maxLength: 3 }), 3),
     missing: mostly(0, fc.constant(1), 15),
   })
-  .chain(({ plant, tag, others, missing }) => {
-    const members = [...plant, ...tag, ...others];
+  .chain(({ plant, others, missing }) => {
+    const members = [...plant, ...others].filter((member) => member !== null);
     return fc.shuffledSubarray(members, { minLength: members.length - missing });
   })
   .map(objectText);
@@ -283,20 +294,28 @@ const nested = fc
   })
   .map(({ depth, isClosed }) => "[".repeat(depth) + (isClosed ? "]".repeat(depth) : ""));
 
+/** The members of a plant beside its id. */
+const FERN = membersOf(fern());
+
+/** Those of a plant whose text is written in this way. */
+export function fernWith(text: string): string {
+  return FERN.replace('"Fern"', () => text);
+}
+
 /** Nearly JSON, or not at all. */
 const brokenText = fc.oneof(
-  fc.constantFrom("", " ", "\u0000", '{"id":1 "name":""}', '{"id":1,"name":"\u0001"}'),
-  wordOf("{ } {] nul id=1&name=x {'id':1,'name':''} {id:1,\"name\":\"\"}"),
-  wordOf(
-    String.raw`{"id":1,"name":"",} {"id":1,"name":""}x {"id":1,"name":""}{} {"id":1,"name":"\x"} {"id":1,"name":""`,
-  ),
-  fc.constant('{"id":1,"name":""}//'),
+  wordOf("{ } {] nul id=1&name=x"),
+  fc.constantFrom("", " ", "\u0000", `{"id":1,${FERN}`, `{"id":1 ${FERN}}`, `{"id":1,${FERN},}`),
+  fc.constantFrom("x", "{}", "//").map((more) => `{"id":1,${FERN}}${more}`),
+  fc.constantFrom("\u0001", "\\x").map((raw) => `{"id":1,${fernWith(`"${raw}"`)}}`),
+  fc.constantFrom(`{id:1,${FERN}}`, `{"id":1,${FERN}}`.replaceAll('"', "'")),
 );
 
 /** JSON, but nothing that is a plant, though a plant may be inside of it. */
-const otherText = wordOf(
-  '[] 1 null true "" {} [{"id":1,"name":"x"}] {"constructor":{"id":1,"name":"x"}} ' +
-    '{"__proto__":{"id":1,"name":"x"}} {"id":1,"__proto__":{"name":"x"}}',
+const otherText = fc.oneof(
+  wordOf('[] 1 null true "" {}'),
+  fc.constantFrom(`[{"id":1,${FERN}}]`, `{"id":1,"__proto__":{${FERN}}}`),
+  wordOf("constructor __proto__").map((name) => `{"${name}":{"id":1,${FERN}}}`),
 );
 
 /** What breaks JSON, or changes what it means. */
@@ -317,8 +336,8 @@ export const bodyText: fc.Arbitrary<string> = oneOf(
   [2, brokenText],
   [2, otherText],
   [1, nested],
-  [1, fc.tuple(familiarId, nested).map(([id, deep]) => `{"id":${id}.0,"deep":${deep},"name":""}`)],
-  [1, fc.tuple(wideInteger, longText).map(([id, name]) => `{"id":${id},"name":${name}}`)],
+  [1, fc.tuple(familiarId, nested).map(([id, deep]) => `{"id":${id}.0,"deep":${deep},${FERN}}`)],
+  [1, fc.tuple(wideInteger, longText).map(([id, text]) => `{"id":${id},${fernWith(text)}}`)],
 );
 
 /** The bytes of a body; now and then some are replaced or put in, or all of them are random. */

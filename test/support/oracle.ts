@@ -1,4 +1,12 @@
-import type { NewPlant } from "../../src/plant/plant.ts";
+import {
+  type FieldKind,
+  type FieldValue,
+  isRequired,
+  kindOf,
+  type NewPlant,
+  type Plant,
+  PLANT_FIELDS,
+} from "../../src/plant/plant.ts";
 
 /** A request to the service, as it is on the wire. */
 export interface WireRequest {
@@ -43,7 +51,7 @@ export function oracle(options: OracleOptions) {
     if ("error" in plant) return plant;
     const { id, ...body } = plant;
     const there = stored.get(id) ?? plant;
-    if (there.name !== plant.name || there.tag !== plant.tag) return failure(4091);
+    if (PLANT_FIELDS.some((field) => there[field] !== plant[field])) return failure(4091);
     stored.set(id, plant);
     return { status: 200, body };
   }
@@ -77,18 +85,28 @@ const PATHS = ["/plants", "/livez"];
 export function judgeBody(body: Uint8Array): NewPlant | PredictedError {
   const value = jsonOf(body);
   if (value === undefined) return failure(4001);
-  if (!(value instanceof Map)) return { ...failure(4002), faults: ["id", "name"] };
-  const [id, name, tag] = ["id", "name", "tag"].map((member) => value.get(member));
-  const exact = id instanceof WrittenNumber ? int64(id.source) : undefined;
-  const isTagGood = !value.has("tag") || isStorable(tag);
+  if (!(value instanceof Map))
+    return { ...failure(4002), faults: ["id", ...PLANT_FIELDS.filter(isRequired)] };
 
-  if (exact !== undefined && isStorable(name) && isTagGood) {
-    return isStorable(tag) ? { id: exact, name, tag } : { id: exact, name };
+  const written = value.get("id");
+  const id = written instanceof WrittenNumber ? int64(written.source) : undefined;
+  const faults: string[] = id === undefined ? ["id"] : [];
+  const fields: Partial<Record<keyof Plant, FieldValue>> = {};
+
+  for (const field of PLANT_FIELDS) {
+    if (!value.has(field) && !isRequired(field)) continue;
+    const kept = STORABLE[kindOf(field)](value.get(field));
+    if (kept === undefined) faults.push(field);
+    else fields[field] = kept;
   }
-  const faults = [exact === undefined && "id", !isStorable(name) && "name", !isTagGood && "tag"];
 
-  return { ...failure(4002), faults: faults.filter((fault) => fault !== false) };
+  return faults.length > 0 ? { ...failure(4002), faults } : ({ id, ...fields } as NewPlant);
 }
+
+/** What is kept of a member by its kind, if it can be stored. */
+const STORABLE: Readonly<Record<FieldKind, (value: Json | undefined) => FieldValue | undefined>> = {
+  text: (value) => (isStorable(value) ? value : undefined),
+};
 
 function failure(error: number): PredictedError {
   return { status: Number(String(error).slice(0, 3)), error };
