@@ -4,7 +4,8 @@ import { basename } from "node:path";
 
 import { isSystemError } from "../../errors.ts";
 import { DatabaseError } from "../database.ts";
-import { CODES, isUnwritable, primaryCodeOf, resultCodeOf } from "./failure.ts";
+import { CODES, isLocked, isUnwritable, primaryCodeOf, resultCodeOf } from "./failure.ts";
+import { lockHolders } from "./lock_holders.ts";
 import { databaseFile, walBytes } from "./path.ts";
 import { closedDirectoryFault, storageFault } from "./storage_fault.ts";
 
@@ -57,6 +58,9 @@ function operatorReason(error: Error, path: string): string {
 
   // SQLite maps the index of the WAL. A FUSE file system may have that switched off.
   if (resultCodeOf(error) === CODES.IOERR_SHMMAP) return NO_SHARED_MEMORY;
+
+  const holders = isLocked(error) ? lockHolders(path) : undefined;
+  if (holders !== undefined) return `${message}: ${holders}`;
 
   if (code !== CODES.CORRUPT) return message;
   // SQLite reads a WAL into whatever file is beside it.

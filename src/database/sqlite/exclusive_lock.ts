@@ -1,9 +1,10 @@
 // SQLite's lock without SQLite, by the C library: for what replaces a file, or reads it alone.
 import { FFIType } from "bun:ffi";
-import { closeSync, existsSync, openSync, readFileSync, statSync } from "node:fs";
+import { closeSync, existsSync, openSync, readFileSync } from "node:fs";
 
 import { DatabaseError } from "../database.ts";
 import { cLibrary } from "./c_library.ts";
+import { lockHolders } from "./lock_holders.ts";
 import { LOCK_BYTES } from "./shared_lock.ts";
 
 /** From `unistd.h`, on Linux and macOS. */
@@ -21,9 +22,9 @@ export function exclusiveLock(file: string, path: string): Disposable {
   if (!existsSync(file)) return new DisposableStack();
 
   const lock = takeLock(file);
-  if (lock === undefined)
-    throw new DatabaseError(`Cannot replace database "${path}": ${holdersOf(file)}`);
-  return lock;
+  if (lock !== undefined) return lock;
+  const holders = lockHolders(file) ?? "a process has it open";
+  throw new DatabaseError(`Cannot replace database "${path}": ${holders}; stop it, and try again`);
 }
 
 /**
@@ -86,32 +87,4 @@ function isReadOnlyEverywhere(file: string): boolean {
   }
 
   return options.split(",").includes("ro");
-}
-
-/** Says which processes hold a lock on a file: proc_locks(5) has the pid and the inode. */
-function holdersOf(file: string): string {
-  const { ino } = statSync(file, { bigint: true });
-  const pids = new Set<string>();
-
-  try {
-    const lock = new RegExp(`^\\d+: \\S+ +\\S+ +\\S+ +(\\d+) [0-9a-f]+:[0-9a-f]+:${ino} `, "gm");
-    for (const [, pid = ""] of readFileSync("/proc/locks", "utf8").matchAll(lock)) pids.add(pid);
-  } catch {
-    // Not Linux's, or a system without /proc.
-  }
-
-  // In another container a process has no number here.
-  pids.delete("0");
-  const names = [...pids].map((pid) => `${nameOf(pid)} (process ${pid})`);
-  return names.length === 0
-    ? "a process has it open; stop it, and try again"
-    : `${names.join(" and ")} has it open; stop it, and try again`;
-}
-
-function nameOf(pid: string): string {
-  try {
-    return readFileSync(`/proc/${pid}/comm`, "utf8").trim();
-  } catch {
-    return "a program";
-  }
 }

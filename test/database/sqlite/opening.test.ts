@@ -1,6 +1,7 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, existsSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 
 import { SCOPES } from "../../../src/auth/authenticate.ts";
 import { DatabaseError } from "../../../src/database/database.ts";
@@ -11,7 +12,7 @@ import { sqliteDatabase } from "../../../src/database/sqlite/sqlite_database.ts"
 import { addPlants } from "../../support/add_plants.ts";
 import { openWorker } from "../../support/database_fixture.ts";
 import { fern } from "../../support/plants.ts";
-import { emptyDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
+import { emptyDirectory, ROOT, skipsProc, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -63,6 +64,29 @@ test("connect() of a file that another process does not let go of ends", () => {
     `Cannot open database "${path}": database is locked`,
   );
 });
+
+test.skipIf(skipsProc())(
+  "whoever meets a lock is told which processes have the file open",
+  async () => {
+    using directory = emptyDirectory();
+    const path = directory.at("plants.db");
+    connect(path).close(true);
+    await using holder = Bun.spawn([process.execPath, "-e", LOCK_ALL, path]);
+    expect((await holder.stdout.getReader().read()).value).toBeDefined();
+
+    for (const access of ["read", "write"] as const)
+      expect(() => connect(path, { access, busyTimeoutMs: 50 })).toThrow(
+        new RegExp(`: database is locked: \\S+ \\(process ${holder.pid}\\) has it open$`),
+      );
+  },
+);
+
+/** Locks a file as a command does that reads it alone. */
+const LOCK_ALL = `
+  import { readingLock } from ${JSON.stringify(join(ROOT, "src/database/sqlite/exclusive_lock.ts"))};
+  globalThis.lock = readingLock(process.argv[1]);
+  console.log(lock !== undefined);
+  setInterval(() => {}, 1_000);`;
 
 function databaseFrom(...statements: string[]): (path: string) => void {
   return (path) => {

@@ -1,0 +1,35 @@
+import { readFileSync, statSync } from "node:fs";
+
+/**
+ * Says which other processes hold a lock of SQLite's on a file: in WAL mode these are all that have it
+ * open. proc_locks(5) has the pid and the inode.
+ *
+ * @param file From `databaseFile`.
+ * @returns `plant-store (process 42) has it open`; `undefined` if that cannot be seen.
+ */
+export function lockHolders(file: string): string | undefined {
+  const pids = new Set<string>();
+
+  try {
+    const { ino } = statSync(file, { bigint: true });
+    const lock = new RegExp(`^\\d+: \\S+ +\\S+ +\\S+ +(\\d+) [0-9a-f]+:[0-9a-f]+:${ino} `, "gm");
+    for (const [, pid = ""] of readFileSync("/proc/locks", "utf8").matchAll(lock)) pids.add(pid);
+  } catch {
+    // Not Linux's, or a system without /proc.
+  }
+
+  // In another container a process has no number here.
+  pids.delete("0");
+  pids.delete(String(process.pid));
+  const names = [...pids].map((pid) => `${nameOf(pid)} (process ${pid})`);
+  if (names.length === 0) return undefined;
+  return `${names.join(" and ")} ${names.length === 1 ? "has" : "have"} it open`;
+}
+
+function nameOf(pid: string): string {
+  try {
+    return readFileSync(`/proc/${pid}/comm`, "utf8").trim();
+  } catch {
+    return "a program";
+  }
+}
