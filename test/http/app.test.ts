@@ -11,10 +11,10 @@ import type { AddOutcome } from "../../src/group_commit/plant_store.ts";
 import { type AppOptions, createApp } from "../../src/http/app.ts";
 import type { Observer } from "../../src/http/observer.ts";
 import { postPlant, testApp, TOKEN } from "../support/app.ts";
-import { fern } from "../support/plants.ts";
+import { fern, OPTIONAL_TEXT } from "../support/plants.ts";
 import { readError } from "../support/responses.ts";
 
-const FERN = fern({ tag: "indoor" });
+const FERN = fern({ [OPTIONAL_TEXT]: "indoor" });
 
 /** What an app needs. */
 const PARTS = {

@@ -8,6 +8,7 @@ import { PATHS } from "../../src/http/paths.ts";
 import { type FieldKind, isRequired, kindOf, PLANT_FIELDS } from "../../src/plant/plant.ts";
 import { swaggerUi } from "../../src/server/swagger_ui.ts";
 import { postPlant, testApp } from "../support/app.ts";
+import { TEXT } from "../support/plants.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
 import { runCommand } from "../support/stream_io.ts";
 
@@ -264,6 +265,6 @@ test("the examples of NewPlant, Plant and Error are a plant, the response to it,
   const app = testApp();
   const stored = await app.fetch(postPlant(examplesOf(NewPlant)));
   expect([stored.status, await stored.json()]).toEqual([200, examplesOf(Plant)]);
-  const refused = await app.fetch(postPlant({ ...examplesOf(NewPlant), name: "Ivy" }));
+  const refused = await app.fetch(postPlant({ ...examplesOf(NewPlant), [TEXT]: "Ivy" }));
   expect([refused.status, await refused.json()]).toEqual([409, examplesOf(Error)]);
 });

@@ -4,6 +4,7 @@ import { pathToFileURL } from "node:url";
 
 import { eventLoopTurn } from "../../src/async/timers.ts";
 import { PATHS } from "../../src/http/paths.ts";
+import { PLANT_FIELDS } from "../../src/plant/plant.ts";
 import { fuzzCases, sendFuzzCases } from "../faults/fuzz.ts";
 import { app } from "../runtimes/app.ts";
 import { fetchRequest } from "../support/app.ts";
@@ -19,7 +20,7 @@ import {
   type WireResponse,
 } from "../support/load.ts";
 import { MODULE_RUNTIMES, type ModuleRuntime, skipsRuntimes } from "../support/module_runtimes.ts";
-import { fern, ivy } from "../support/plants.ts";
+import { fern, ivy, returned, TEXT } from "../support/plants.ts";
 import { skipsCluster, startCluster } from "../support/postgres.ts";
 import { memoryOf } from "../support/proc.ts";
 import {
@@ -250,8 +251,9 @@ async function verdictOn(
   if (isHead) return String(status);
 
   if (status === 200 && request?.method === "POST") {
-    const { name, tag } = JSON.parse(new TextDecoder().decode(request.body));
-    expect(JSON.parse(body)).toEqual({ name, tag });
+    const sent = JSON.parse(new TextDecoder().decode(request.body));
+    const fields = PLANT_FIELDS.map((field) => [field, sent[field]]);
+    expect(JSON.parse(body)).toEqual(Object.fromEntries(fields));
     expect(response.headers.get("connection")).not.toBe("close");
   }
 
@@ -323,7 +325,7 @@ function oneConnection({ runtime, server }: Subject): void {
     for (const [bytes, verdict] of [
       [postBytes(fern({ id: 500n })), "200"],
       [
-        postBytes(fern({ id: 500n, name: "x".repeat(60_000) }), "wrong-token-0123456789"),
+        postBytes(fern({ id: 500n, [TEXT]: "x".repeat(60_000) }), "wrong-token-0123456789"),
         "401/4012",
       ],
       [postBytes("{not json"), "400/4001"],
@@ -557,7 +559,7 @@ function pipelines({ runtime, server }: Subject): void {
     : "get their responses, in their order";
 
   test(`pipelined requests ${outcome}`, async () => {
-    const plants = [510n, 511n, 512n].map((id) => ({ id, name: `plant ${id}` }));
+    const plants = [510n, 511n, 512n].map((id) => fern({ id, [TEXT]: `plant ${id}` }));
     const connection = await connect(server().url);
     connection.send(plants.map((plant) => postBytes(plant)).join(""));
     if (isBun) expect(await connection.response()).toBeUndefined();
@@ -565,7 +567,7 @@ function pipelines({ runtime, server }: Subject): void {
     const resent = await connect(server().url);
     for (const plant of plants) {
       const response = await (isBun ? resent.request(postBytes(plant)) : connection.response());
-      expect(response).toMatchObject({ status: 200, body: JSON.stringify({ name: plant.name }) });
+      expect(response).toMatchObject({ status: 200, body: JSON.stringify(returned(plant)) });
     }
 
     resent.close();
@@ -638,7 +640,7 @@ function hostileRequests({ start }: Subject): void {
 function lostResponses({ server }: Subject): void {
   test("a plant is stored even if its client goes away before the response, and can be sent again", async () => {
     const { url, child, stderr } = server();
-    const held = postBytes(fern({ id: 600n, name: "held" }));
+    const held = postBytes(fern({ id: 600n, [TEXT]: "held" }));
     const connection = await connect(url);
     connection.send(held);
     await stderr.until(/holds 600\n/);
@@ -647,7 +649,7 @@ function lostResponses({ server }: Subject): void {
     const other = await connect(url);
     expect(await other.request(getBytes("/livez"))).toMatchObject({ status: 200 });
 
-    const rival = other.request(postBytes(fern({ id: 600n, name: "rival" })));
+    const rival = other.request(postBytes(fern({ id: 600n, [TEXT]: "rival" })));
     child.kill("SIGHUP");
     expect(await rival).toMatchObject({ status: 409 });
 
@@ -664,7 +666,8 @@ function drains({ runtime, start }: Subject): void {
     const halfSent = await connect(url);
     expect(await idle.request(getBytes("/livez"))).toMatchObject({ status: 200 });
 
-    const held = inFlight.request(postBytes(fern({ id: 620n, name: "held" })));
+    const plant = fern({ id: 620n, [TEXT]: "held" });
+    const held = inFlight.request(postBytes(plant));
     await stderr.until(/holds 620\n/);
     const late = postBytes(fern({ id: 621n }));
     halfSent.send(late.slice(0, -5));
@@ -677,7 +680,7 @@ function drains({ runtime, start }: Subject): void {
     }
 
     child.kill("SIGHUP");
-    expect(await held).toMatchObject({ status: 200, body: '{"name":"held"}' });
+    expect(await held).toMatchObject({ status: 200, body: JSON.stringify(returned(plant)) });
 
     await expectEnd(runtime, idle);
     child.kill("SIGTERM");

@@ -10,6 +10,7 @@ import { TOKEN } from "../support/client.ts";
 import { goodRequest, wireBytes } from "../support/load.ts";
 import type { ModuleRuntime } from "../support/module_runtimes.ts";
 import type { WireRequest } from "../support/oracle.ts";
+import { fern, ivy, membersOf, membersWith, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
 
 /** What parses HTTP for the app. */
 export type WireKind = ModuleRuntime["kind"] | "workerd";
@@ -51,14 +52,18 @@ type Change = Partial<Omit<FramedRequest, "body">> & {
   readonly body?: string | Uint8Array<ArrayBuffer>;
 };
 
+/** The members of plants beside their id. */
+const FERN = membersOf(fern());
+const IVY = membersOf(ivy());
+
 /** Ids that no other case has. */
 let lastId = 1_000_000;
 
-function fern(members = "", name = '"Fern"'): string {
-  return `{"id": ${++lastId}, "name": ${name}${members}}`;
+function plant(members = "", text = '"Fern"'): string {
+  return `{"id": ${++lastId}, ${membersWith(text)}${members}}`;
 }
 
-function requestOf({ body = fern(), ...change }: Change = {}): FramedRequest {
+function requestOf({ body = plant(), ...change }: Change = {}): FramedRequest {
   const bytes = typeof body === "string" ? new TextEncoder().encode(body) : body;
   return { ...goodRequest(TOKEN), ...change, body: bytes };
 }
@@ -117,7 +122,7 @@ const STORABLE_STRINGS: readonly (readonly [what: string, text: string])[] = [
   ["the name of a prototype", "__proto__"],
 ];
 
-/** Values that are neither a `name` nor a `tag`, as JSON. */
+/** Values that are not a text, as JSON. */
 const UNSTORABLE_STRINGS: readonly (readonly [what: string, json: string])[] = [
   ["U+0000", String.raw`"\u0000"`],
   ["U+0000 inside", String.raw`"Fe\u0000rn"`],
@@ -347,7 +352,7 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
     ),
     change(
       "a token in the body",
-      { authorization: [], body: fern(`, "access_token": "${TOKEN}"`) },
+      { authorization: [], body: plant(`, "access_token": "${TOKEN}"`) },
       "401/4011",
     ),
     ...["X-Authorization", "Proxy-Authorization", "Access-Token", "Cookie"].map((name) =>
@@ -411,37 +416,37 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
   ],
 
   sizes: [
-    change("a body of exactly the limit", { body: fern().padEnd(LIMIT) }, "200"),
+    change("a body of exactly the limit", { body: plant().padEnd(LIMIT) }, "200"),
     change(
       "a chunked body of exactly the limit",
-      { body: fern().padEnd(LIMIT), chunkSize: 7_000 },
+      { body: plant().padEnd(LIMIT), chunkSize: 7_000 },
       "200",
     ),
-    change("a body of a byte more than the limit", { body: fern().padEnd(LIMIT + 1) }, "413/4131"),
+    change("a body of a byte more than the limit", { body: plant().padEnd(LIMIT + 1) }, "413/4131"),
     change(
       "a body over the limit in bytes, not in characters",
-      { body: fern("", `"${"ü".repeat(LIMIT / 2)}"`) },
+      { body: plant("", `"${"ü".repeat(LIMIT / 2)}"`) },
       "413/4131",
     ),
     change(
       "a chunked body of a byte more",
-      { body: fern().padEnd(LIMIT + 1), chunkSize: 7_000 },
+      { body: plant().padEnd(LIMIT + 1), chunkSize: 7_000 },
       "413/4131",
     ),
     change(
       "a chunked body far over the limit",
-      { body: fern().padEnd(1e6), chunkSize: 50_000 },
+      { body: plant().padEnd(1e6), chunkSize: 50_000 },
       "413/4131",
     ),
     // A reader that leaves the body of 200,000 bytes cancelled ends the process on Node 22 and 24.
     ...[1, 10, 100, 500, 1_000, 2_000].map((chunkSize) =>
       change(
         `a body over the limit in chunks of ${chunkSize}`,
-        { body: fern().padEnd(chunkSize === 1 ? 70_000 : 200_000), chunkSize },
+        { body: plant().padEnd(chunkSize === 1 ? 70_000 : 200_000), chunkSize },
         "413/4131",
       ),
     ),
-    change("chunks of one byte", { body: fern().padEnd(10_000), chunkSize: 1 }, "200"),
+    change("chunks of one byte", { body: plant().padEnd(10_000), chunkSize: 1 }, "200"),
     change("no body", { body: "" }, "400/4001"),
     change("a chunked body of nothing", { body: "", chunkSize: 1 }, "400/4001"),
     raw("no body and no length", GOOD, "", "400/4001"),
@@ -453,14 +458,14 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
     raw(
       "a Content-Length that is too short",
       [...GOOD, "Content-Length: 10"],
-      fern(),
+      plant(),
       "400/4001",
       NOT_ON_NODE,
     ),
     // A recipient may take equal ones for one (RFC 9110, section 8.6).
     ...(
       [
-        ["within the limit", 40, "200"],
+        ["within the limit", plant().length + 5, "200"],
         ["over the limit", 500_000, "413/4131"],
       ] as const
     ).map(([what, length, verdict]) => {
@@ -468,7 +473,7 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
       return raw(
         `two equal Content-Lengths ${what}`,
         [...GOOD, ...lengths],
-        fern().padEnd(length),
+        plant().padEnd(length),
         verdict,
         NOT_ON_NODE,
       );
@@ -518,8 +523,8 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
       `1${"0".repeat(17)}\r\n`,
       REFUSED,
     ),
-    raw("no version", ["POST /plants", ...GOOD.slice(1)], fern(), REFUSED),
-    raw("another version", ["POST /plants HTTP/3.0", ...GOOD.slice(1)], fern(), REFUSED),
+    raw("no version", ["POST /plants", ...GOOD.slice(1)], plant(), REFUSED),
+    raw("another version", ["POST /plants HTTP/3.0", ...GOOD.slice(1)], plant(), REFUSED),
     raw("no HTTP at all", ["\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"], "", REFUSED),
   ],
 
@@ -527,7 +532,7 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
     ...NOT_UTF8.map(([what, bytes]) =>
       change(
         `a body with ${what}`,
-        { body: Buffer.from(fern("", `"${bytes}"`), "latin1") },
+        { body: Buffer.from(plant("", `"${bytes}"`), "latin1") },
         "400/4001",
       ),
     ),
@@ -540,7 +545,7 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
       { body: "[".repeat(20_000) + "]".repeat(20_000) },
       "400/4001",
     ),
-    change("a byte order mark", { body: `\uFEFF${fern()}` }, "200"),
+    change("a byte order mark", { body: `\uFEFF${plant()}` }, "200"),
   ],
 
   strings: [
@@ -549,8 +554,12 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
       change(`a name and a tag of ${what}, escaped`, { body: plantOf(escaped(text)) }, "200"),
     ]),
     ...UNSTORABLE_STRINGS.flatMap(([what, json]) => [
-      change(`a name that is or has ${what}`, { body: fern("", json) }, "400/4002"),
-      change(`a tag that is or has ${what}`, { body: fern(`, "tag": ${json}`) }, "400/4002"),
+      change(`a name that is or has ${what}`, { body: plant("", json) }, "400/4002"),
+      change(
+        `a tag that is or has ${what}`,
+        { body: plant(`, "${OPTIONAL_TEXT}": ${json}`) },
+        "400/4002",
+      ),
     ]),
   ],
 
@@ -558,20 +567,21 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
     ...["__proto__", "constructor", "toString", "toJSON", "then", "length"].map((member) =>
       change(
         `a member named ${member}`,
-        { body: fern(`, "${member}": {"name": "Ivy", "id": 2}`) },
+        { body: plant(`, "${member}": {${IVY}, "id": 2}`) },
         "200",
       ),
     ),
     ...[
-      '{"id": 1, "__proto__": {"name": "Fern"}}',
-      '{"name": "Fern", "__proto__": {"id": 1}}',
-      '{"__proto__": {"id": 1, "name": "Fern"}}',
-      String.raw`{"\u005f_proto__": {"id": 1, "name": "Fern"}}`,
-      '{"id": 1, "constructor": {"prototype": {"name": "Fern"}}}',
-      '{"constructor": {"prototype": {"id": 1, "name": "Fern"}}}',
-      '[{"id": 1, "name": "Fern"}]',
-      '{"plant": {"id": 1, "name": "Fern"}}',
-      '{"ID": 1, "Name": "Fern"}',
+      `{"id": 1, "__proto__": {${FERN}}}`,
+      `{${FERN}, "__proto__": {"id": 1}}`,
+      `{"__proto__": {"id": 1, ${FERN}}}`,
+      `{"\\u005f_proto__": {"id": 1, ${FERN}}}`,
+      `{"id": 1, "constructor": {"prototype": {${FERN}}}}`,
+      `{"constructor": {"prototype": {"id": 1, ${FERN}}}}`,
+      `[{"id": 1, ${FERN}}]`,
+      `{"plant": {"id": 1, ${FERN}}}`,
+      `{"ID": 1, ${FERN}}`,
+      `{"id": 1, ${FERN.replace(TEXT, TEXT.toUpperCase())}}`,
       "null",
       "1",
       '"Fern"',
@@ -582,31 +592,37 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
     ].map((body) => change(`the body ${body}`, { body }, "400/4002")),
     change(
       "repeated members",
-      { body: fern(', "tag": null, "name": 5, "name": "Ivy", "tag": "Ivy"') },
+      {
+        body: plant(
+          `, "${OPTIONAL_TEXT}": null, "${TEXT}": 5, "${TEXT}": "Ivy", "${OPTIONAL_TEXT}": "Ivy"`,
+        ),
+      },
       "200",
     ),
-    change("unknown members", { body: fern(', "color": "green", "Tag": "x"') }, "200"),
+    change("unknown members", { body: plant(', "color": "green", "Tag": "x"') }, "200"),
     change(
       "members in another order, escaped",
-      { body: String.raw`{"t\u0061g": "x", "\u006eame": "Fern", "i\u0064": 999999}` },
+      {
+        body: `{${escaped(OPTIONAL_TEXT)}: "x", ${FERN.replace(`"${TEXT}"`, () => escaped(TEXT))}, ${escaped("id")}: 999999}`,
+      },
       "200",
     ),
-    change("a repeated member whose last one is bad", { body: fern(', "name": 5') }, "400/4002"),
+    change(
+      "a repeated member whose last one is bad",
+      { body: plant(`, "${TEXT}": 5`) },
+      "400/4002",
+    ),
   ],
 
   // Another name under the id as plain digits: what was stored before is exactly that id.
   "ids that are taken": EXACT_IDS.map(([source, id]) =>
-    change(`the id ${source} is ${id}`, { body: `{"id": ${id}, "name": "Ivy"}` }, "409/4091", {
-      before: requestOf({ body: `{"id": ${source}, "name": "Fern"}` }),
+    change(`the id ${source} is ${id}`, { body: `{"id": ${id}, ${IVY}}` }, "409/4091", {
+      before: requestOf({ body: `{"id": ${source}, ${FERN}}` }),
     }),
   ),
 
   "ids that do not count": NOT_IDS.map(([what, source]) =>
-    change(
-      `an id that is ${what}: ${source}`,
-      { body: `{"id": ${source}, "name": "Fern"}` },
-      "400/4002",
-    ),
+    change(`an id that is ${what}: ${source}`, { body: `{"id": ${source}, ${FERN}}` }, "400/4002"),
   ),
 
   hosts: [
@@ -659,16 +675,16 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
 
   // On their own: plants that are in flight together fail together.
   "an internal error": [
-    change("a storage that throws", { body: fern("", '"broken"') }, "500/5001", FOR_TEST_APP),
+    change("a storage that throws", { body: plant("", '"broken"') }, "500/5001", FOR_TEST_APP),
   ],
   "storage that takes nothing": [
-    change("a storage that is full", { body: fern("", '"full"') }, "503/5032", FOR_TEST_APP),
+    change("a storage that is full", { body: plant("", '"full"') }, "503/5032", FOR_TEST_APP),
   ],
 };
 
 /** A plant whose name and tag are this string. */
 function plantOf(json: string): string {
-  return fern(`, "tag": ${json}`, json);
+  return plant(`, "${OPTIONAL_TEXT}": ${json}`, json);
 }
 
 function escaped(text: string): string {

@@ -5,17 +5,10 @@ import * as fc from "fast-check";
 import { memoryStore } from "../../src/database/memory.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import { fetchRequest, testApp, TOKEN } from "../support/app.ts";
-import {
-  bodyBytes,
-  bodyText,
-  fernWith,
-  numberText,
-  storableText,
-  stringText,
-} from "../support/json_text.ts";
+import { bodyBytes, bodyText, numberText, storableText, stringText } from "../support/json_text.ts";
 import { goodRequest } from "../support/load.ts";
 import { oracle, type Prediction, type WireRequest } from "../support/oracle.ts";
-import { OPTIONAL_TEXT } from "../support/plants.ts";
+import { membersWith, OPTIONAL_TEXT } from "../support/plants.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
 import { anyRequest, requestAtLimit } from "../support/requests.ts";
 import { readError, readPlant } from "../support/responses.ts";
@@ -76,7 +69,7 @@ test.each<[what: string, requests: fc.Arbitrary<WireRequest>, runs: number]>([
 
 function plantText([id = "", text = "", optional]: readonly (string | undefined)[]): WireRequest {
   const last = optional === undefined ? "" : `, "${OPTIONAL_TEXT}": ${optional}`;
-  return posting(`{"id": ${id}, ${fernWith(text)}${last}}`);
+  return posting(`{"id": ${id}, ${membersWith(text)}${last}}`);
 }
 
 test("the generators make every response that a client can cause", () => {

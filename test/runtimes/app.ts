@@ -2,6 +2,7 @@ import type * as sqlite from "../../src/database/sqlite/mod.ts";
 import type * as source from "../../src/mod.ts";
 import type { PlantStore } from "../../src/mod.ts";
 import { TOKEN } from "../support/client.ts";
+import { TEXT } from "../support/plants.ts";
 
 // The same on every runtime: the app over a store in memory or in a file, and the signals that tell it
 // what to do next.
@@ -68,16 +69,16 @@ async function storeInFile(path: string) {
   return { store, release: () => {} };
 }
 
-/** A store that does what a bad day brings, by the name of the plant. */
+/** A store that does what a bad day brings, by the text of the plant. */
 function storeUnderTest() {
   const memory = memoryStore();
   let held = Promise.withResolvers<void>();
 
   const add: PlantStore["add"] = async (plants, options) => {
-    for (const { id, name } of plants) {
-      if (name === "broken") throw new Error("SELECT secret FROM /var/lib/plants.db");
-      if (name === "full") throw new PlantStoreError("storage_unavailable");
-      if (name !== "held") continue;
+    for (const { id, [TEXT]: text } of plants) {
+      if (text === "broken") throw new Error("SELECT secret FROM /var/lib/plants.db");
+      if (text === "full") throw new PlantStoreError("storage_unavailable");
+      if (text !== "held") continue;
       console.error(`holds ${id}`);
       await held.promise;
     }

@@ -1,4 +1,5 @@
 import { fern } from "./plants.ts";
+
 /** The token that the programs under test are given as `AUTH_TOKENS`, and test apps know. */
 export const TOKEN = "known-token-0123456789";
 

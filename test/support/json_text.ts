@@ -9,7 +9,7 @@ import {
   type Plant,
   PLANT_FIELDS,
 } from "../../src/plant/plant.ts";
-import { fern, membersOf, TEXT } from "./plants.ts";
+import { fern, membersOf, membersWith, TEXT } from "./plants.ts";
 import { anyCharacter } from "./unicode.ts";
 
 // JSON as text, not as values: what matters is how things are written. Most of it is valid, some is
@@ -297,17 +297,12 @@ const nested = fc
 /** The members of a plant beside its id. */
 const FERN = membersOf(fern());
 
-/** Those of a plant whose text is written in this way. */
-export function fernWith(text: string): string {
-  return FERN.replace('"Fern"', () => text);
-}
-
 /** Nearly JSON, or not at all. */
 const brokenText = fc.oneof(
   wordOf("{ } {] nul id=1&name=x"),
   fc.constantFrom("", " ", "\u0000", `{"id":1,${FERN}`, `{"id":1 ${FERN}}`, `{"id":1,${FERN},}`),
   fc.constantFrom("x", "{}", "//").map((more) => `{"id":1,${FERN}}${more}`),
-  fc.constantFrom("\u0001", "\\x").map((raw) => `{"id":1,${fernWith(`"${raw}"`)}}`),
+  fc.constantFrom("\u0001", "\\x").map((raw) => `{"id":1,${membersWith(`"${raw}"`)}}`),
   fc.constantFrom(`{id:1,${FERN}}`, `{"id":1,${FERN}}`.replaceAll('"', "'")),
 );
 
@@ -337,7 +332,7 @@ export const bodyText: fc.Arbitrary<string> = oneOf(
   [2, otherText],
   [1, nested],
   [1, fc.tuple(familiarId, nested).map(([id, deep]) => `{"id":${id}.0,"deep":${deep},${FERN}}`)],
-  [1, fc.tuple(wideInteger, longText).map(([id, text]) => `{"id":${id},${fernWith(text)}}`)],
+  [1, fc.tuple(wideInteger, longText).map(([id, text]) => `{"id":${id},${membersWith(text)}}`)],
 );
 
 /** The bytes of a body; now and then some are replaced or put in, or all of them are random. */

@@ -6,7 +6,7 @@ import type { NewPlant } from "../../src/plant/plant.ts";
 import { TOKEN } from "./client.ts";
 import type { Ledger } from "./ledger.ts";
 import type { WireRequest } from "./oracle.ts";
-import { jsonOf } from "./plants.ts";
+import { fern, jsonOf, OPTIONAL_TEXT, returned, TEXT } from "./plants.ts";
 
 /** Random numbers from 0 to 1, the same for the same seed (mulberry32). */
 export function randomFrom(seed: number): () => number {
@@ -53,15 +53,16 @@ export function randomPlants(
   const sent: NewPlant[] = [];
   const upTo = (limit: number) => Math.floor(random() * limit);
   const newId = () => (BigInt(upTo(2 ** 32)) << 32n) + BigInt(upTo(2 ** 32)) - 2n ** 63n;
-  const fresh = (): NewPlant => ({
-    id: ids === undefined ? newId() : BigInt(upTo(ids)),
-    name: `${NAMES[upTo(NAMES.length)]} ${"x".repeat(random() < 0.1 ? upTo(longest) : upTo(30))}`,
-    ...(random() < 0.7 && { tag: NAMES[upTo(NAMES.length)] ?? "" }),
-  });
+  const fresh = () =>
+    fern({
+      id: ids === undefined ? newId() : BigInt(upTo(ids)),
+      [TEXT]: `${NAMES[upTo(NAMES.length)]} ${"x".repeat(random() < 0.1 ? upTo(longest) : upTo(30))}`,
+      ...(random() < 0.7 && { [OPTIONAL_TEXT]: NAMES[upTo(NAMES.length)] ?? "" }),
+    });
   return () => {
     const former = random() < again ? sent[upTo(sent.length)] : undefined;
     if (former !== undefined)
-      return random() < 0.7 ? former : { ...former, name: `rival ${upTo(9)}` };
+      return random() < 0.7 ? former : { ...former, [TEXT]: `rival ${upTo(9)}` };
     const plant = fresh();
     // A sample is enough for retries and rivals.
     sent[sent.length < 1_000 ? sent.length : upTo(1_000)] = plant;
@@ -353,9 +354,7 @@ export function startLoad({ url, connections, ledger, next, endOn = ["503/5033"]
     if (response.status !== 200) return verdict;
     ledger.acknowledge(plant);
 
-    const { name, tag } = plant;
-    if (!Bun.deepEquals(JSON.parse(response.body), tag === undefined ? { name } : { name, tag }))
-      wrong++;
+    if (!Bun.deepEquals(JSON.parse(response.body), returned(plant))) wrong++;
     return verdict;
   }
 

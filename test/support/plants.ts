@@ -46,6 +46,11 @@ export function membersOf(plant: Plant): string {
     .join(",");
 }
 
+/** The members of {@linkcode fern}, its text written as this JSON. */
+export function membersWith(json: string): string {
+  return membersOf(fern()).replace('"Fern"', () => json);
+}
+
 /** The SQL that stores plants, as a program beside ours does. */
 export function insertOf(...plants: readonly NewPlant[]): string {
   const rows = plants.map((plant) => [plant.id, ...PLANT_FIELDS.map((field) => plant[field])]);
