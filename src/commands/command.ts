@@ -1,7 +1,8 @@
 import { Help } from "commander";
 
 import type { DatabaseAdapter } from "../database/adapter.ts";
-import { type Config, type Flags, type Setting, SETTINGS } from "../settings/settings.ts";
+import type { Setting } from "../settings/setting.ts";
+import { type Config, type Flags, SETTINGS } from "../settings/settings.ts";
 import type { Io } from "./terminal.ts";
 
 /** A command of the program. */

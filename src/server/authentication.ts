@@ -6,7 +6,7 @@ import { jwtAuthenticator } from "../auth/jwt.ts";
 import { publicUrl } from "../auth/public_url.ts";
 import type { TokenCache } from "../auth/token_cache.ts";
 import { reasonOf } from "../errors.ts";
-import { isLoopback } from "../settings/parsers.ts";
+import { isLoopback } from "../settings/jwt_settings.ts";
 import type { Config } from "../settings/settings.ts";
 import type { Metric, Metrics } from "../telemetry/metrics.ts";
 import { certificateFailure, NOT_TRUSTED } from "../tls_failures.ts";

@@ -1,4 +1,5 @@
-import { type Environment, SETTINGS } from "./settings.ts";
+import type { Environment } from "./setting.ts";
+import { SETTINGS } from "./settings.ts";
 
 /** How many letters a mistyped name may differ in. */
 const MAX_DISTANCE = 2;

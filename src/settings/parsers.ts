@@ -1,5 +1,3 @@
-import { isScopeName } from "../auth/authenticate.ts";
-import { subjectFault } from "../auth/jwt.ts";
 import { staticTokenFault } from "../auth/token_format.ts";
 import type { DatabaseLocation } from "../database/location.ts";
 import { parsePostgresUrl } from "../database/postgres/url.ts";
@@ -77,32 +75,6 @@ export function parseChoice<const Choice extends string>(
   throw refusal(input, `expected ${choices.join(", ").replace(/, ([^,]*)$/, " or $1")}`);
 }
 
-/** Parses the name of one scope (RFC 6749, section 3.3). */
-export function parseScope(input: Input): string {
-  if (isScopeName(input.text)) return input.text;
-  throw refusal(input, "expected the name of one scope");
-}
-
-/** Parses the issuer or the audience of JWTs: with a colon, it must be a URI (RFC 7519, section 2). */
-export function parseStringOrUri(input: Input): string {
-  if (!input.text.includes(":") || URI.test(input.text)) return input.text;
-  throw refusal(input, "expected a URI, or a name without a colon");
-}
-
-/** Of the characters of RFC 3986, section 2. */
-const URI = /^[\w\-.~:/?#[\]@!$&'()*+,;=%]+$/;
-
-/** Parses subjects of JWTs, separated by commas. */
-export function parseSubjects(input: Input): string[] {
-  const subjects = wordsOf(input.text, ",").map((text) => bare({ name: input.name, text }));
-  for (const subject of subjects) {
-    const fault = subjectFault(subject);
-    if (fault !== undefined) throw refusal(input, fault, subject);
-  }
-  if (subjects.length > 0) return subjects;
-  throw refusal(input, "expected at least one subject");
-}
-
 /** Parses `on` or `off`; `true` and `false` mean the same. */
 export function parseSwitch(input: Input): boolean {
   if (/^(?:on|true)$/.test(input.text)) return true;
@@ -146,25 +118,6 @@ export function parseDatabaseUrl(input: Input): DatabaseLocation {
   throw refusal(input, "expected file:PATH or postgres://…", withoutSecrets(url));
 }
 
-/**
- * Parses the URL of keys. Plain HTTP is for this machine only: whoever changes keys on the network
- * can sign tokens.
- */
-export function parseJwksUrl(input: Input): URL {
-  const isWeb = ({ protocol }: URL) => protocol === "https:" || protocol === "http:";
-  const url = parseUrl(input, isWeb, "expected an https URL without a password");
-  if (url.protocol === "https:" || isLoopback(url)) return url;
-
-  const expected =
-    "expected https, because keys that are changed in transit can sign tokens; http is accepted for this machine only, such as http://localhost";
-  throw refusal(input, expected, withoutSecrets(input.text));
-}
-
-/** Whether a URL leads to this machine. */
-export function isLoopback({ hostname }: URL): boolean {
-  return ["localhost", "127.0.0.1", "[::1]"].includes(hostname);
-}
-
 /** Parses a URL that paths are appended to: that of a collector of traces, or of the API. */
 export function parseBaseUrl(input: Input): URL {
   const isBase = ({ protocol }: URL) => /^https?:$/.test(protocol) && !/[?#]/.test(input.text);
@@ -176,7 +129,7 @@ export function parseBaseUrl(input: Input): URL {
 }
 
 /** Parses a URL without a password: logs and messages have it. */
-function parseUrl(input: Input, isUsable: (url: URL) => boolean, expected: string): URL {
+export function parseUrl(input: Input, isUsable: (url: URL) => boolean, expected: string): URL {
   const url = URL.parse(input.text);
   if (url !== null && isUsable(url) && url.username === "" && url.password === "") return url;
   throw refusal(input, expected, withoutSecrets(input.text));
@@ -201,7 +154,7 @@ export function parseOrigins(input: Input): string[] {
  * What was refused, for a message. It may not be a URL, so only its scheme is left if it may have a
  * password, which can contain any character.
  */
-function withoutSecrets(url: string): string {
+export function withoutSecrets(url: string): string {
   const [scheme = ""] = /^[a-z][\w+.-]*:(?:\/\/)?/i.exec(url) ?? [];
   if (url.includes("@") || /^postgres/i.test(scheme)) return `${scheme}…`;
   return url.replace(/[?#].*/s, "…");
@@ -219,7 +172,7 @@ export function parseTokens({ name, text }: Input): string[] {
 }
 
 /** The words between separators, without white space around them; none for an empty text. */
-function wordsOf(text: string, separator: string | RegExp): string[] {
+export function wordsOf(text: string, separator: string | RegExp): string[] {
   return text
     .split(separator)
     .map((word) => word.trim())

@@ -2,7 +2,8 @@ import type { DatabaseLocation } from "../database/location.ts";
 import type { PostgresUrl } from "../database/postgres/url.ts";
 import { ConfigError, reasonOf } from "../errors.ts";
 import { bare, parseDatabaseUrl, parseTokens } from "./parsers.ts";
-import { type Config, type Environment, type Flags, valueOf } from "./settings.ts";
+import { type Environment, valueOf } from "./setting.ts";
+import type { Config, Flags } from "./settings.ts";
 
 /** The maximum size of a file of secrets, in bytes. */
 const MAX_BYTES = 2 ** 20;

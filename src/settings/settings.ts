@@ -1,68 +1,20 @@
-import { JWT_ALGORITHMS } from "../auth/jwt.ts";
-import { publicUrl } from "../auth/public_url.ts";
 import { describeHost } from "../database/postgres/url.ts";
-import { ConfigError } from "../errors.ts";
+import { JWT_SETTINGS, requireProvider } from "./jwt_settings.ts";
 import {
   bare,
   type Input,
   isComplete,
-  parseBaseUrl,
   parseChoice,
   parseDatabaseUrl,
   parseHost,
   parseInteger,
-  parseJwksUrl,
   parseOrigins,
-  parseScope,
-  parseStringOrUri,
-  parseSubjects,
   parseSwitch,
   parseTokens,
   refusal,
 } from "./parsers.ts";
-
-/** One value of the configuration. */
-export interface Setting<Value> {
-  /** Its heading in `--help`. */
-  readonly group: "Network" | "Database" | "Authentication" | "Limits" | "TLS" | "Observability";
-
-  /**
-   * The environment variables that it is parsed from, each with its default; an empty default means
-   * none.
-   */
-  readonly variables: Readonly<Record<string, string>>;
-
-  /**
-   * The flag that overrides its only variable, such as `--port <number>`, and has its name.
-   *
-   * @default none
-   */
-  readonly flag?: string;
-
-  /** Its meaning, for `--help` and the README. */
-  readonly meaning: string;
-
-  /**
-   * Parses the values of its variables, or their defaults, in their order.
-   *
-   * @throws {ConfigError} If a value cannot be used; the message names the variable or the flag,
-   *   and no secret.
-   */
-  parse(...inputs: Input[]): Value;
-
-  /**
-   * What the log of the start has of the value: no secret. @default the value, unless it is an
-   * object
-   */
-  log?(value: NoInfer<Value>): unknown;
-}
-
-function setting<Value>(
-  group: Setting<Value>["group"],
-  declared: Omit<Setting<Value>, "group">,
-): Setting<Value> {
-  return { group, ...declared };
-}
+import { type Environment, type Setting, setting, valueOf } from "./setting.ts";
+import { requireBareOtel, TRACING_SETTINGS } from "./tracing_settings.ts";
 
 /**
  * Everything that an operator can set, in the order of `serve --help`. The type `Config`, the
@@ -136,50 +88,7 @@ export const SETTINGS = {
     parse: (file) => file.text || undefined,
   }),
 
-  jwt: setting("Authentication", {
-    variables: { AUTH_JWKS_URL: "", AUTH_ISSUER: "", AUTH_AUDIENCE: "" },
-    meaning: "accept the JWTs of an identity provider: all three or none",
-    parse: (jwksUrl, issuer, audience) =>
-      isComplete([jwksUrl, issuer, audience])
-        ? {
-            jwksUrl: parseJwksUrl(jwksUrl),
-            issuer: parseStringOrUri(issuer),
-            audience: parseStringOrUri(audience),
-          }
-        : undefined,
-    log: (jwt) =>
-      jwt && {
-        jwksUrl: publicUrl(jwt.jwksUrl),
-        issuer: jwt.issuer,
-        audience: jwt.audience,
-      },
-  }),
-
-  jwtScope: setting("Authentication", {
-    variables: { AUTH_SCOPE: "" },
-    meaning: "the scope that a JWT needs; without it every JWT may do everything",
-    parse: (scope) => (scope.text === "" ? undefined : parseScope(scope)),
-  }),
-
-  jwtSubjects: setting("Authentication", {
-    variables: { AUTH_SUBJECTS: "" },
-    meaning:
-      "subjects whose JWTs are accepted, comma-separated, such as `repo:garden/*`; default: all",
-    parse: (subjects) => (subjects.text === "" ? undefined : parseSubjects(subjects)),
-    log: (subjects) => subjects?.length,
-  }),
-
-  jwtAlgorithms: setting("Authentication", {
-    variables: { AUTH_ALGORITHMS: "" },
-    meaning: "accepted signature algorithms of JWTs, such as `ES256,EdDSA`; default: all safe ones",
-    parse: ({ name, text }) =>
-      text === ""
-        ? undefined
-        : text
-            .split(",")
-            .map((algorithm) => parseChoice({ name, text: algorithm.trim() }, JWT_ALGORITHMS)),
-    log: (algorithms) => algorithms?.join(","),
-  }),
+  ...JWT_SETTINGS,
 
   production: setting("Authentication", {
     variables: { NODE_ENV: "" },
@@ -243,42 +152,13 @@ export const SETTINGS = {
     parse: parseSwitch,
   }),
 
-  tracing: setting("Observability", {
-    variables: {
-      OTEL_EXPORTER_OTLP_ENDPOINT: "",
-      OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: "",
-      OTEL_SERVICE_NAME: "plant-store",
-    },
-    meaning: "send traces to this collector, such as `http://127.0.0.1:4318`, under this name",
-    parse: (base, traces, serviceName) => {
-      // The second one wins, and is taken as it is.
-      if (traces.text !== "")
-        return { endpoint: parseBaseUrl(traces), serviceName: serviceName.text };
-      if (base.text === "") return undefined;
-
-      const { href } = parseBaseUrl(base);
-      const endpoint = new URL(`${href.replace(/\/+$/, "")}/v1/traces`);
-      return { endpoint, serviceName: serviceName.text };
-    },
-    log: (tracing) =>
-      tracing && { endpoint: tracing.endpoint.href, serviceName: tracing.serviceName },
-  }),
-
-  tracesExporter: setting("Observability", {
-    variables: { OTEL_TRACES_EXPORTER: "otlp", OTEL_SDK_DISABLED: "false" },
-    meaning: "whether traces are sent: `otlp` or `none`; `true` for the second one turns them off",
-    parse: (exporter, disabled) =>
-      disabled.text.toLowerCase() === "true" ? "none" : parseChoice(exporter, ["otlp", "none"]),
-  }),
+  ...TRACING_SETTINGS,
 };
 
 /** The configuration, parsed and checked. */
 export type Config = {
   readonly [Name in keyof typeof SETTINGS]: ReturnType<(typeof SETTINGS)[Name]["parse"]>;
 };
-
-/** The environment variables of a process. */
-export type Environment = Readonly<Record<string, string | undefined>>;
 
 /** The flags of a command line, by their names. */
 export type Flags = Readonly<Record<string, unknown>>;
@@ -316,28 +196,6 @@ export function parseConfig(environment: Environment, flags: Flags = {}): Config
   requireProvider(config);
   if (config.tracing !== undefined) requireBareOtel(environment);
   return config;
-}
-
-/** OpenTelemetry reads more variables by itself, such as headers with a secret. */
-function requireBareOtel(environment: Environment): void {
-  for (const name of Object.keys(environment))
-    if (name.startsWith("OTEL_")) valueOf(name, environment);
-}
-
-/** Without a provider, what limits its JWTs would limit nothing. */
-function requireProvider(config: Config): void {
-  const given = (["jwtScope", "jwtSubjects", "jwtAlgorithms"] as const)
-    .filter((name) => config[name] !== undefined)
-    .flatMap((name) => Object.keys(SETTINGS[name].variables));
-  if (config.jwt !== undefined || given.length === 0) return;
-
-  const missing = Object.keys(SETTINGS.jwt.variables).join(" and ");
-  throw new ConfigError(`Cannot use ${given.join(" and ")} without ${missing}`);
-}
-
-/** The bare value of a variable; empty if it is not set. */
-export function valueOf(variable: string, environment: Environment): string {
-  return bare({ name: variable, text: environment[variable] ?? "" });
 }
 
 /**

@@ -18,18 +18,13 @@ const DEFAULTS = {
   accessLog: false,
   docs: true,
   production: false,
+  tracesExporter: "otlp",
 };
 
 test("parseConfig() without settings returns the defaults of the README", () => {
-  const config = parseConfig({});
-  expect(config).toMatchObject({ ...DEFAULTS, authTokens: [], corsOrigins: [] });
-
-  const unset = Object.entries(config).flatMap(([name, value]) =>
-    value === undefined ? name : [],
-  );
-  expect(unset.toSorted().join(" ")).toBe(
-    "authTokensFile databaseUrlFile jwt jwtAlgorithms jwtScope jwtSubjects logFormat tls tracing",
-  );
+  // Whatever else there is has no value.
+  const config: object = parseConfig({});
+  expect(config).toEqual({ ...DEFAULTS, authTokens: [], corsOrigins: [] });
 });
 
 test("parseConfig() treats an empty value as not set", () => {
@@ -70,12 +65,14 @@ const USABLE: Readonly<Record<string, string>> = {
   OTEL_SERVICE_NAME: "garden",
 };
 
+/** Every variable of the settings. */
+const VARIABLES = Object.values<{ readonly variables: object }>(SETTINGS).flatMap((setting) =>
+  Object.keys(setting.variables),
+);
+
 test("parseConfig() takes white space off around every value, and refuses quotes without repeating it", () => {
-  const variables = Object.values<{ readonly variables: object }>(SETTINGS).flatMap((setting) =>
-    Object.keys(setting.variables),
-  );
   const config = parseConfig(USABLE);
-  for (const variable of variables) {
+  for (const variable of VARIABLES) {
     const value = USABLE[variable] ?? "";
     expect([variable, value === ""]).toEqual([variable, false]);
 
@@ -123,8 +120,8 @@ test.each<[what: string, spoil: (value: string) => string, advice: string]>([
     "remove the invisible characters in its value",
   ],
 ])("parseConfig() refuses %s in every value", (_what, spoil, advice) => {
-  for (const [variable, value] of Object.entries(USABLE))
-    expect(() => parseConfig({ ...USABLE, [variable]: spoil(value ?? "") })).toThrow(
+  for (const variable of VARIABLES)
+    expect(() => parseConfig({ ...USABLE, [variable]: spoil(USABLE[variable] ?? "") })).toThrow(
       new ConfigError(`Cannot use ${variable}: ${advice}`),
     );
 });
@@ -262,54 +259,37 @@ test.each([
   }
 });
 
-/** Settings with a secret wherever one can be. */
+/** Settings with secrets. */
 const SECRETIVE = {
   AUTH_TOKENS: "secret-0123456789,secret-9876543210",
   AUTH_TOKENS_FILE: "tokens.txt",
-  AUTH_JWKS_URL: "https://id.example.com/jwks?key=secret#secret",
-  AUTH_ISSUER: "https://id.example.com/",
-  AUTH_AUDIENCE: "plant-store",
-  AUTH_SCOPE: "plants:write",
-  AUTH_ALGORITHMS: "ES256, EdDSA",
   TLS_CERT_FILE: "cert.pem",
   TLS_KEY_FILE: "key.pem",
   LOG_FORMAT: "json",
-  OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:4318",
 };
 
 test("loggableSettings() shows what is in force, and no secret", () => {
   expect(loggableSettings(parseConfig(SECRETIVE))).toEqual({
     ...DEFAULTS,
-    databaseUrlFile: undefined,
     authTokens: 2,
     authTokensFile: "tokens.txt",
-    jwt: {
-      jwksUrl: "https://id.example.com/jwks",
-      issuer: "https://id.example.com/",
-      audience: "plant-store",
-    },
-    jwtScope: "plants:write",
-    jwtSubjects: undefined,
-    jwtAlgorithms: "ES256,EdDSA",
     corsOrigins: "",
     tls: { certFile: "cert.pem", keyFile: "key.pem" },
     logFormat: "json",
-    tracesExporter: "otlp",
-    tracing: { endpoint: "http://127.0.0.1:4318/v1/traces", serviceName: "plant-store" },
   });
 });
 
 test("loggableSettings() shows only those members of a value that its setting names", () => {
-  const { database, jwt, tls, tracing, ...config } = parseConfig(SECRETIVE);
-  if (!jwt || !tls || !tracing) throw new Error("The settings were not taken");
-  const extended = {
-    ...config,
-    database: { ...database, password: "secret" },
-    jwt: { ...jwt, password: "secret" },
-    tls: { ...tls, password: "secret" },
-    tracing: { ...tracing, password: "secret" },
-    password: "secret",
-  };
+  const config = parseConfig(USABLE);
+  const groups = Object.entries<unknown>(config).filter(
+    ([, value]) => typeof value === "object" && !Array.isArray(value),
+  );
+  expect(groups.map(([name]) => name)).toEqual(expect.arrayContaining(["database", "tls"]));
 
-  expect(JSON.stringify(loggableSettings(extended))).not.toContain("secret");
+  const extended = groups.map(([name, value]) => [
+    name,
+    { ...(value as object), password: "secret" },
+  ]);
+  const logged = loggableSettings({ ...config, ...Object.fromEntries(extended) });
+  expect(logged).toEqual(loggableSettings(config));
 });

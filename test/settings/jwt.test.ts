@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 
 import { ConfigError } from "../../src/errors.ts";
-import { parseConfig } from "../../src/settings/settings.ts";
+import { loggableSettings, parseConfig } from "../../src/settings/settings.ts";
 import { PASSWORDS } from "./passwords.ts";
 
 const PROVIDER = {
@@ -20,6 +20,28 @@ test("parseConfig() takes an identity provider", () => {
   expect(
     parseConfig({ ...PROVIDER, AUTH_JWKS_URL: "http://127.0.0.1:8080/jwks" }).jwt?.jwksUrl.port,
   ).toBe("8080");
+});
+
+test("loggableSettings() shows the provider, and no secret", () => {
+  const config = parseConfig({
+    LOG_FORMAT: "json",
+    AUTH_JWKS_URL: "https://id.example.com/jwks?key=secret#secret",
+    AUTH_ISSUER: "https://id.example.com/",
+    AUTH_AUDIENCE: "plant-store",
+    AUTH_SCOPE: "plants:write",
+    AUTH_SUBJECTS: "gardener",
+    AUTH_ALGORITHMS: "ES256, EdDSA",
+  });
+  expect(loggableSettings(config)).toMatchObject({
+    jwt: {
+      jwksUrl: "https://id.example.com/jwks",
+      issuer: "https://id.example.com/",
+      audience: "plant-store",
+    },
+    jwtScope: "plants:write",
+    jwtSubjects: 1,
+    jwtAlgorithms: "ES256,EdDSA",
+  });
 });
 
 test("parseConfig() keeps what may be in the name of an audience", () => {

@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 
 import { ConfigError } from "../../src/errors.ts";
-import { parseConfig } from "../../src/settings/settings.ts";
+import { loggableSettings, parseConfig } from "../../src/settings/settings.ts";
 import { PASSWORDS } from "./passwords.ts";
 
 test("parseConfig() takes a collector of traces", () => {
@@ -11,6 +11,17 @@ test("parseConfig() takes a collector of traces", () => {
   expect(tracing).toEqual({
     endpoint: new URL(`${OTEL_EXPORTER_OTLP_ENDPOINT}/v1/traces`),
     serviceName: OTEL_SERVICE_NAME,
+  });
+});
+
+test("loggableSettings() shows the collector", () => {
+  const config = parseConfig({
+    LOG_FORMAT: "json",
+    OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:4318",
+  });
+  expect(loggableSettings(config)).toMatchObject({
+    tracesExporter: "otlp",
+    tracing: { endpoint: "http://127.0.0.1:4318/v1/traces", serviceName: "plant-store" },
   });
 });
 

@@ -1,0 +1,39 @@
+import { parseBaseUrl, parseChoice } from "./parsers.ts";
+import { type Environment, setting, valueOf } from "./setting.ts";
+
+/** The settings of traces. */
+export const TRACING_SETTINGS = {
+  tracing: setting("Observability", {
+    variables: {
+      OTEL_EXPORTER_OTLP_ENDPOINT: "",
+      OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: "",
+      OTEL_SERVICE_NAME: "plant-store",
+    },
+    meaning: "send traces to this collector, such as `http://127.0.0.1:4318`, under this name",
+    parse: (base, traces, serviceName) => {
+      // The second one wins, and is taken as it is.
+      if (traces.text !== "")
+        return { endpoint: parseBaseUrl(traces), serviceName: serviceName.text };
+      if (base.text === "") return undefined;
+
+      const { href } = parseBaseUrl(base);
+      const endpoint = new URL(`${href.replace(/\/+$/, "")}/v1/traces`);
+      return { endpoint, serviceName: serviceName.text };
+    },
+    log: (tracing) =>
+      tracing && { endpoint: tracing.endpoint.href, serviceName: tracing.serviceName },
+  }),
+
+  tracesExporter: setting("Observability", {
+    variables: { OTEL_TRACES_EXPORTER: "otlp", OTEL_SDK_DISABLED: "false" },
+    meaning: "whether traces are sent: `otlp` or `none`; `true` for the second one turns them off",
+    parse: (exporter, disabled) =>
+      disabled.text.toLowerCase() === "true" ? "none" : parseChoice(exporter, ["otlp", "none"]),
+  }),
+};
+
+/** OpenTelemetry reads more variables by itself, such as headers with a secret. */
+export function requireBareOtel(environment: Environment): void {
+  for (const name of Object.keys(environment))
+    if (name.startsWith("OTEL_")) valueOf(name, environment);
+}
