@@ -271,15 +271,18 @@ test("only main.ts reads environment variables", () => {
   expect(readers).toEqual(["main.ts"]);
 });
 
-test("only tracing.ts imports OpenTelemetry", () => {
+test.each([
+  ["@opentelemetry/", "telemetry/tracing.ts"],
+  ["fast-content-type-parse", "http/body.ts"],
+])("of %s only one file knows: %s", (package_, knowing) => {
   const importers = sources.filter(({ imports }) =>
-    imports.some((target) => target.startsWith("@opentelemetry/")),
+    imports.some((target) => target.startsWith(package_)),
   );
-  expect(importers.map(({ path }) => path)).toEqual(["telemetry/tracing.ts"]);
+  expect(importers.map(({ path }) => path)).toEqual([knowing]);
 });
 
 test.each([
-  ["telemetry/tracing.ts", "server/service.ts"],
+  ["telemetry/tracing.ts", "server/tracing_start.ts"],
   ["@elysiajs/swagger", "http/openapi.ts"],
 ])("%s is large: one file loads it, when it is used", (large, user) => {
   const loads = sources.flatMap(({ path, loads }) =>

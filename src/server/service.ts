@@ -17,9 +17,9 @@ import { type Config, loggableSettings } from "../settings/settings.ts";
 import { type Logging, type LogOutput, startLogging } from "../telemetry/logging.ts";
 import { createMetrics, type Metric } from "../telemetry/metrics.ts";
 import { createObserver } from "../telemetry/service_observer.ts";
-import type { Tracing, TracingOptions } from "../telemetry/tracing.ts";
 import { offerFirstToken, type TokenTerminal } from "./first_token.ts";
 import { HttpServer } from "./http_server.ts";
+import { startTracing } from "./tracing_start.ts";
 import { watchEventLoop } from "./watchdog.ts";
 
 /** The signals of a service, its log and its terminal: what a command has of `Io`. */
@@ -151,35 +151,23 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
 
   const metrics = createMetrics();
   metrics.register(() => ofProcess(server, io.log));
-  const tracing = await loadTracing(config, {
-    onFailure: (reason) => log.warning("Trace export failed", { reason }),
-    onIgnored: (variables) => log.warning("OpenTelemetry variables ignored", { variables }),
-  });
-  if (tracing !== undefined) {
-    metrics.register(tracing.metrics);
-    const reason = `the collector did not accept the last spans in time (${tracing.collector})`;
-    const notSent = () => log.warning("Trace export failed", { reason });
-    atStop(0.1, (timeoutMs) => withDeadline(tracing.close(), timeoutMs, notSent));
-  }
+  const tracing = await startTracing(config, { log, metrics, atStop });
 
   const observer = createObserver({ ...logging, metrics, tracing }, config);
-  const gather: Gather = (store, maxInFlight) => {
-    const queue = (traced: typeof store) =>
-      groupCommit(traced, {
-        queueLimit: config.queueLimit,
-        timeoutMs: config.requestTimeoutMs,
-        maxInFlight,
-        onCommit: observer.onCommit,
-      });
-    return tracing?.tracePlants(store, queue) ?? queue(store);
-  };
+  const queue: Gather = (store, maxInFlight) =>
+    groupCommit(store, {
+      queueLimit: config.queueLimit,
+      timeoutMs: config.requestTimeoutMs,
+      maxInFlight,
+      onCommit: observer.onCommit,
+    });
 
   // Opening may wait for a lock or a disk. Meanwhile the rest of the program is loaded.
   const { databaseUrlFile: urlFile } = config;
   const readUrl = urlFile === undefined ? undefined : () => readPostgresUrl(urlFile);
   const adapter = await adapterOf(config.database, readUrl);
   const opening = adapter.openForServing({
-    gather,
+    gather: tracing?.tracePlants(queue) ?? queue,
     create: !config.production,
     onCreate: (created) => log.warning(`Created an empty database: ${created}`),
     onWarning: (message, { reason, cause } = {}) => log.warning(message, { reason, cause }),
@@ -253,7 +241,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
     clientAddress: server.clientAddress,
     isShuttingDown: server.isShuttingDown,
   });
-  const fetch = tracing === undefined ? app.fetch : tracing.trace(app.fetch);
+  const fetch = tracing?.trace(app.fetch) ?? app.fetch;
   const address = server.listen({ fetch, error: (cause) => internalError(cause, observer) });
   atStop(0.65, (timeoutMs) => finishRequests(server, plants, timeoutMs));
 
@@ -338,17 +326,6 @@ function internalError(cause: unknown, observer: Observer): Response {
   const error = new PlantStoreError("internal", undefined, { cause });
   observer.onError(error, { requestId: "none", clientAddress: () => undefined });
   return errorResponse(error);
-}
-
-/** OpenTelemetry is large: only a server with a collector loads it. */
-export async function loadTracing(
-  { tracing, tracesExporter }: Config,
-  events: Pick<TracingOptions, "onFailure" | "onIgnored">,
-): Promise<Tracing | undefined> {
-  if (tracing === undefined || tracesExporter === "none") return undefined;
-
-  const { startTracing } = await import("../telemetry/tracing.ts");
-  return startTracing({ ...tracing, ...events, serviceVersion: version() });
 }
 
 /**

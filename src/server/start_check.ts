@@ -2,12 +2,11 @@ import { adapterOf } from "../database/location.ts";
 import { readPostgresUrl, readStaticTokens } from "../settings/secret_files.ts";
 import type { Config } from "../settings/settings.ts";
 import { HttpServer } from "./http_server.ts";
-import { loadTracing } from "./service.ts";
+import { checkTracing } from "./tracing_start.ts";
 
 /**
- * Checks what a start can be refused for, without starting: files of secrets, the certificate,
- * OpenTelemetry's variables, and the database, which is neither created nor migrated. Does not
- * listen: the server may run.
+ * Checks what a start can be refused for, without starting: the variables and files of its settings,
+ * and the database, which is neither created nor migrated. Does not listen: the server may run.
  *
  * @returns What a start would do to the database, as a sentence.
  * @throws {ConfigError} If a file or a variable cannot be used.
@@ -16,7 +15,7 @@ import { loadTracing } from "./service.ts";
 export async function checkStart(config: Config): Promise<string> {
   await readStaticTokens(config);
   await new HttpServer(config, new AbortController().signal).loadCertificate();
-  await (await loadTracing(config, { onFailure() {}, onIgnored() {} }))?.close();
+  await checkTracing(config);
 
   const { databaseUrlFile: urlFile, production } = config;
   const readUrl = urlFile === undefined ? undefined : () => readPostgresUrl(urlFile);

@@ -8,13 +8,13 @@ import type { Tracing } from "./tracing.ts";
 /** A commit that takes longer is logged, in milliseconds. */
 const SLOW_COMMIT_MS = 1_000;
 
-/** The log, the metrics and the traces that an observer writes to. */
+/** What an observer writes to. */
 export interface ObserverSinks extends Pick<Logging, "log" | "suppresses"> {
   readonly metrics: Metrics;
-  readonly tracing: Tracing | undefined;
+  readonly tracing?: Tracing | undefined;
 }
 
-/** Logs, counts and traces requests and commits. */
+/** Reports requests and commits. */
 export function createObserver(
   { log, suppresses, metrics, tracing }: ObserverSinks,
   { accessLog }: { accessLog: boolean },
@@ -32,11 +32,24 @@ export function createObserver(
 
       // A function, because a log of errors only leaves the line out, and looking up the client
       // costs.
-      const traceId = tracing?.traceId();
       if (isRefusal)
-        log.warning(message, () => ({ reason, requestId, traceId, client: clientAddress() }));
-      else if (level === "warning") log.warning(message, { requestId, traceId });
-      else log.error(message, { cause, requestId, traceId });
+        log.warning(message, () => ({
+          reason,
+          requestId,
+          traceId: tracing?.traceId(),
+          client: clientAddress(),
+        }));
+      else if (level === "warning")
+        log.warning(message, {
+          requestId,
+          traceId: tracing?.traceId(),
+        });
+      else
+        log.error(message, {
+          cause,
+          requestId,
+          traceId: tracing?.traceId(),
+        });
     },
 
     onResponse(completed) {

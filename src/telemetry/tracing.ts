@@ -29,8 +29,8 @@ import {
   TracerProvider,
 } from "@opentelemetry/sdk-trace";
 
+import type { Gather } from "../database/adapter.ts";
 import { ConfigError, PlantStoreError, reasonOf } from "../errors.ts";
-import type { GroupCommit } from "../group_commit/group_commit.ts";
 import type { PlantStore } from "../group_commit/plant_store.ts";
 import type { CompletedRequest } from "../http/observer.ts";
 import type { Metric } from "./metrics.ts";
@@ -48,7 +48,7 @@ export interface TracingOptions {
   readonly onIgnored: (variables: readonly string[]) => void;
 }
 
-type NewPlant = Parameters<GroupCommit["add"]>[0];
+type NewPlant = Parameters<ReturnType<Gather>["add"]>[0];
 
 type Fetch = (request: Request) => Response | Promise<Response>;
 
@@ -143,54 +143,57 @@ export function startTracing(options: TracingOptions) {
      *
      * @param gather Makes a queue over a store.
      */
-    tracePlants(store: PlantStore, gather: (store: PlantStore) => GroupCommit): GroupCommit {
-      const waiting = new Map<NewPlant, { readonly span: Span; readonly since: number }>();
+    tracePlants:
+      (gather: Gather): Gather =>
+      (store, maxInFlight) => {
+        const waiting = new Map<NewPlant, { readonly span: Span; readonly since: number }>();
 
-      const commits = gather({
-        probe: () => store.probe(),
-        async add(plants, addOptions) {
-          const start = performance.now();
-          const traced = plants.flatMap((plant) => waiting.get(plant) ?? []);
-          for (const { span, since } of traced) {
-            span.setAttribute("plant_store.queue.duration", (start - since) / 1_000);
-            span.setAttribute("plant_store.batch.size", plants.length);
-          }
+        const timed: PlantStore = {
+          probe: () => store.probe(),
+          async add(plants, addOptions) {
+            const start = performance.now();
+            const traced = plants.flatMap((plant) => waiting.get(plant) ?? []);
+            for (const { span, since } of traced) {
+              span.setAttribute("plant_store.queue.duration", (start - since) / 1_000);
+              span.setAttribute("plant_store.batch.size", plants.length);
+            }
 
-          try {
-            return await store.add(plants, addOptions);
-          } finally {
-            const duration = (performance.now() - start) / 1_000;
-            for (const { span } of traced)
-              span.setAttribute("plant_store.commit.duration", duration);
-          }
-        },
-      });
+            try {
+              return await store.add(plants, addOptions);
+            } finally {
+              const duration = (performance.now() - start) / 1_000;
+              for (const { span } of traced)
+                span.setAttribute("plant_store.commit.duration", duration);
+            }
+          },
+        };
+        const commits = gather(timed, maxInFlight);
 
-      return {
-        size: () => commits.size(),
-        fill: () => commits.fill(),
-        drain: (timeoutMs) => commits.drain(timeoutMs),
-        async add(plant) {
-          const request = spans.getStore();
-          if (!request?.isRecording()) return commits.add(plant);
+        return {
+          size: () => commits.size(),
+          fill: () => commits.fill(),
+          drain: (timeoutMs) => commits.drain(timeoutMs),
+          async add(plant) {
+            const request = spans.getStore();
+            if (!request?.isRecording()) return commits.add(plant);
 
-          const context = traceApi.setSpan(ROOT_CONTEXT, request);
-          const span = tracer.startSpan("commit", {}, context);
-          waiting.set(plant, { span, since: performance.now() });
+            const context = traceApi.setSpan(ROOT_CONTEXT, request);
+            const span = tracer.startSpan("commit", {}, context);
+            waiting.set(plant, { span, since: performance.now() });
 
-          try {
-            return await commits.add(plant);
-          } catch (error) {
-            const type = error instanceof PlantStoreError ? error.code : "internal";
-            span.setStatus({ code: SpanStatusCode.ERROR }).setAttribute("error.type", type);
-            throw error;
-          } finally {
-            waiting.delete(plant);
-            span.end();
-          }
-        },
-      };
-    },
+            try {
+              return await commits.add(plant);
+            } catch (error) {
+              const type = error instanceof PlantStoreError ? error.code : "internal";
+              span.setStatus({ code: SpanStatusCode.ERROR }).setAttribute("error.type", type);
+              throw error;
+            } finally {
+              waiting.delete(plant);
+              span.end();
+            }
+          },
+        };
+      },
 
     /**
      * Gives the span of the current request its name, attributes and status. The error of a client

@@ -14,7 +14,7 @@ function observed({ accessLog = false } = {}) {
   return {
     ...memory,
     metrics,
-    observer: createObserver({ ...memory, metrics, tracing: undefined }, { accessLog }),
+    observer: createObserver({ ...memory, metrics }, { accessLog }),
   };
 }
 

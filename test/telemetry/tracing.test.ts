@@ -290,7 +290,7 @@ test("a span below that of the request says where the plant waited", async () =>
       return memory.add(plants, { timeoutMs: 1 });
     },
   };
-  const plants = tracing.tracePlants(store, (inner) => groupCommit(inner));
+  const plants = tracing.tracePlants((timed) => groupCommit(timed))(store, 1);
   const { onResponse } = tracing;
   const app = testApp({ plants, observer: { onError() {}, onResponse } });
   const fetch = tracing.trace(app.fetch);
