@@ -1,9 +1,12 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
+import { dirname } from "node:path";
 
 import { post, TOKEN } from "../support/client.ts";
+import { executable } from "../support/executable.ts";
+import { blocks } from "../support/guides.ts";
 import { skipped } from "../support/missing.ts";
-import { fern } from "../support/plants.ts";
+import { fern, ivy, jsonOf } from "../support/plants.ts";
 import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
 
@@ -127,5 +130,37 @@ test.skipIf(skips)(
     const args = ["export", "--database", "second/plants.db"];
     const { stdout } = await runToEnd({ ...inContainer("second"), args });
     expect(stdout.trim().split("\n")).toHaveLength(100);
+  },
+);
+
+test.skipIf(skips)(
+  "the guide's lines add the plants below a mount point to those on the disk, name the ids that are taken, and start the server",
+  async () => {
+    using here = emptyDirectory();
+    for (const name of ["disk", "data"]) mkdirSync(here.at(name));
+    writeFileSync(here.at("fstab"), `${here.at("disk")} ${here.at("data")} none bind\n`);
+    writeFileSync(here.at("disk.ndjson"), `${jsonOf(fern())}\n`);
+    writeFileSync(here.at("below.ndjson"), `${jsonOf(ivy())}\n${jsonOf(ivy({ id: 2n }))}\n`);
+
+    const [lines = ""] = blocks("A database below its mount point", "sh");
+    const script = `
+      systemctl() { echo "systemctl $*"; }
+      runuser() { shift 3; "$@"; }
+      plant-store import disk.ndjson --database disk/plants.db
+      plant-store import below.ndjson --database data/plants.db
+      ${lines.replaceAll("/var/lib/plant-store", here.at("data")).replaceAll("/root/", "").replace("mount ", "mount -T fstab ")}
+      plant-store export --database data/plants.db`;
+    const { stdout, stderr } = await runToEnd({
+      program: ["unshare", "--mount", "sh", "-c", script],
+      cwd: here.path,
+      env: { PATH: `${dirname(executable()[0])}:${process.env["PATH"]}` },
+    });
+
+    expect(stdout).toBe(
+      `systemctl stop plant-store\nsystemctl start plant-store\n${jsonOf(fern())}\n${jsonOf(ivy({ id: 2n }))}\n`,
+    );
+    expect(stderr).toEndWith(
+      "line 1: `id` is taken by a different plant; choose another id\n1 added, 0 already there, 1 refused\n",
+    );
   },
 );
