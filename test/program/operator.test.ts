@@ -1,5 +1,5 @@
 import { afterAll, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { mkdirSync, readdirSync, utimesSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 
 import { testApp } from "../support/app.ts";
@@ -413,6 +413,36 @@ test.skipIf(skipsWithout("systemd-analyze", "systemd"))(
         /Overall exposure level for plant-store\.service: (\d+\.\d)/.exec(stdout) ?? [];
       expect(Number(exposure)).toBeWithin(0, 3);
     }
+  },
+);
+
+test.concurrent.each([
+  ["the lines of HTTPS", 0],
+  ["certbot's hook", 1],
+] as const)(
+  "the server's group can read the key, and everybody the certificate, whatever the umask: %s",
+  async (_what, index) => {
+    using home = emptyDirectory();
+    for (const name of ["cert.pem", "key.pem", "fullchain.pem", "privkey.pem"])
+      writeFileSync(home.at(name), name, { mode: 0o600 });
+
+    const script = (blocks("HTTPS", "sh")[index] ?? "")
+      .replaceAll("/etc/plant-store", home.at("etc"))
+      .replace("-g plant-store", `-g ${process.getgid?.()}`);
+    const { exitCode, stdout } = await runToEnd({
+      program: ["sh", "-euc", `umask 077; systemctl() { echo "$*"; }\n${script}`],
+      cwd: home.path,
+      env: { RENEWED_LINEAGE: home.path },
+    });
+
+    expect({ exitCode, stdout }).toEqual({
+      exitCode: 0,
+      stdout: expect.stringContaining("restart plant-store\n"),
+    });
+    const modes = ["etc", "etc/cert.pem", "etc/key.pem"].map(
+      (name) => statSync(home.at(name)).mode & 0o777,
+    );
+    expect(modes).toEqual([0o755, 0o644, 0o640]);
   },
 );
 
