@@ -72,6 +72,12 @@ export interface DatabaseAdapter {
     readonly dryRun: boolean;
     readonly onCreate?: CreationOptions["onCreate"];
   }): Promise<readonly { readonly tag: string; readonly script: string }[]>;
+
+  /**
+   * Requires what `migrate` needs to create the database or to change its schema, as far as that can be
+   * known without changing anything.
+   */
+  requireMigratable(): Promise<void>;
 }
 
 /**

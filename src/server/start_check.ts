@@ -24,9 +24,12 @@ export async function checkStart(config: Config): Promise<string> {
   // drizzle-kit counts them.
   const isNew = pending[0]?.startsWith("0000_") === true;
 
-  if (isNew && !production) return `A start creates the database "${adapter.name}"`;
-  if (pending.length > 0 && !isNew)
-    return `A start migrates the database "${adapter.name}": ${pending.join(", ")}`;
+  if (pending.length > 0 && !(isNew && production)) {
+    await adapter.requireMigratable();
+    return isNew
+      ? `A start creates the database "${adapter.name}"`
+      : `A start migrates the database "${adapter.name}": ${pending.join(", ")}`;
+  }
 
   // As every command that writes does: here a start in production is refused if there is none.
   await using _ = await adapter.openForWriting();

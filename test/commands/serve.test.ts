@@ -1,8 +1,11 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import { readdirSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, readdirSync, rmSync } from "node:fs";
+import { dirname } from "node:path";
 
+import { corruptionMarker } from "../../src/database/sqlite/markers.ts";
 import { CLOSED_PORT } from "../support/client.ts";
+import { filesIn } from "../support/database_fixture.ts";
 import { emptyDirectory } from "../support/program.ts";
 import { runCommand } from "../support/stream_io.ts";
 
@@ -33,9 +36,7 @@ test("serve --check says what a start would do to the database, and does not do 
   // As an older version has left it.
   {
     using database = new Database(path);
-    database.run(
-      "DELETE FROM __drizzle_migrations WHERE id = (SELECT max(id) FROM __drizzle_migrations)",
-    );
+    database.run(FORGET_LAST_MIGRATION);
   }
   const before = await Bun.file(path).bytes();
   expect(await checkStart(path)).toEqual({
@@ -73,6 +74,54 @@ test.each<[what: string, environment: Record<string, string>, refusal: RegExp]>(
   expect(ended.stderr.trimEnd()).not.toContain("\n");
   expect(readdirSync(directory.path)).toEqual([]);
 });
+
+test.each<[what: string, make: (path: string) => unknown, refusal: string]>([
+  [
+    "created in no directory",
+    (path) => rmSync(dirname(path), { recursive: true }),
+    "there is no such directory",
+  ],
+  [
+    "created beside the WAL of another one",
+    (path) => Bun.write(`${path}-wal`, "plants"),
+    '"plants.db-wal" holds plants of a file that is not there',
+  ],
+  [
+    "created where other users can replace it",
+    (path) => chmodSync(dirname(path), 0o777),
+    "other users can write to its directory",
+  ],
+  [
+    "created in the middle of a restore",
+    (path) => mkdirSync(`${path}-replacing`),
+    "a restore was interrupted",
+  ],
+  ["migrated with a marker of corruption", markOlder, "is corrupt"],
+])("serve --check refuses a database that cannot be %s", async (_what, make, refusal) => {
+  using directory = emptyDirectory();
+  const path = directory.at("here/plants.db");
+  mkdirSync(dirname(path), { mode: 0o700 });
+  await make(path);
+  const files = () => (existsSync(dirname(path)) ? filesIn(dirname(path)) : []);
+  const before = files();
+
+  const { exitCode, stdout, stderr } = await checkStart(path);
+  expect([exitCode, stdout]).toEqual([2, ""]);
+  expect(stderr).toStartWith(`Cannot open database "${path}": `);
+  expect(stderr).toContain(refusal);
+  expect(files()).toEqual(before);
+});
+
+/** Makes a database as an older version has left it, and marks it as corrupt. */
+async function markOlder(path: string): Promise<void> {
+  await runCommand(["migrate", "--database", path], {});
+  using database = new Database(path);
+  database.run(FORGET_LAST_MIGRATION);
+  corruptionMarker(path).write("a page is damaged");
+}
+
+const FORGET_LAST_MIGRATION =
+  "DELETE FROM __drizzle_migrations WHERE id = (SELECT max(id) FROM __drizzle_migrations)";
 
 test("serve --check names variables that nothing reads", async () => {
   using directory = emptyDirectory();

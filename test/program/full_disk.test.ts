@@ -142,6 +142,14 @@ for (const [disk, mountAt] of Object.entries(DISKS))
         ])
           expect([command, await plantStore(command)]).toEqual([command, refused]);
 
+        // What it would create or migrate is refused, too.
+        const other = database.replace("plants.db", "new.db");
+        expect(await runToEnd({ args: ["serve", "--check", "--database", other] })).toEqual({
+          ...refused,
+          exitCode: 2,
+          stderr: refused.stderr.replace("plants.db", "new.db"),
+        });
+
         using elsewhere = emptyDirectory();
         const line = `${jsonOf(PLANT)}\n`;
         expect(await plantStore("export")).toEqual({ exitCode: 0, stdout: line, stderr: "" });

@@ -178,6 +178,19 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
     });
   });
 
+  test("lets serve --check say in one line that a role may not create tables", async () => {
+    await cluster().emptyDatabase();
+    await cluster().run("CREATE ROLE visitor LOGIN", "REVOKE CREATE ON SCHEMA public FROM PUBLIC");
+    database = cluster().url("postgres", "visitor");
+
+    expect(await plantStore(["serve", "--check"])).toEqual({
+      exitCode: 2,
+      stdout: "",
+      stderr:
+        'Cannot open database "postgres": the user may not create tables: run plant-store migrate once as a user who may\n',
+    });
+  });
+
   test("says in one line that a role may not delete tokens", async () => {
     await cluster().run(
       "CREATE ROLE keeper LOGIN",

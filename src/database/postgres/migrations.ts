@@ -73,6 +73,18 @@ export async function pendingMigrations(connection: Connection): Promise<readonl
   return MIGRATIONS;
 }
 
+/**
+ * Requires the privilege without which {@linkcode migrate} fails.
+ *
+ * @throws {DatabaseError} If the role does not have it.
+ */
+export async function requireCreate({ query }: Connection): Promise<void> {
+  const [{ may_create }] = (await query(
+    "SELECT has_schema_privilege(current_schema(), 'CREATE') AS may_create",
+  )) as [{ readonly may_create: boolean }];
+  if (!may_create) throw new DatabaseError(NO_CREATE);
+}
+
 /** The migrations that are not in the ledger. */
 async function unapplied(connection: Connection): Promise<readonly Migration[]> {
   const rows = await readLedger(connection);
@@ -137,6 +149,8 @@ export async function migrate(connection: Connection): Promise<readonly Migratio
   return pending;
 }
 
+const NO_CREATE = "the user may not create tables: run plant-store migrate once as a user who may";
+
 /**
  * The first migration finds the names taken by another application, which `PostgresFailure` says. A
  * later one stands beside tables with plants: whoever made another schema for it would lose them.
@@ -149,7 +163,7 @@ const nameTaken = (migration: Migration) =>
 /** Why a migration fails, by the SQLSTATE, and what to do. */
 const REFUSALS: Readonly<Record<string, (migration: Migration) => string | undefined>> = {
   // insufficient_privilege
-  "42501": () => "the user may not create tables: run plant-store migrate once as a user who may",
+  "42501": () => NO_CREATE,
   // duplicate_column, duplicate_object, duplicate_table
   "42701": nameTaken,
   "42710": nameTaken,

@@ -15,6 +15,7 @@ import {
   openPostgres,
   reach,
   type Reached,
+  requireMigratable,
 } from "./postgres_database.ts";
 import type { PostgresUrl } from "./url.ts";
 
@@ -120,5 +121,7 @@ export function postgresAdapter(
       if (!dryRun && applied[0]?.tag === MIGRATIONS[0]?.tag) onCreate?.(url.database);
       return applied;
     },
+
+    requireMigratable: () => onServer((_, reached) => requireMigratable(reached)),
   };
 }

@@ -5,7 +5,7 @@ import { type Database, DatabaseError, keysetPages } from "../database.ts";
 import type { Connection } from "./connection.ts";
 import { PostgresFailure, withDatabaseError } from "./errors.ts";
 import { failover, type Servers } from "./failover.ts";
-import { migrate, MIGRATIONS, pendingMigrations } from "./migrations.ts";
+import { migrate, MIGRATIONS, pendingMigrations, requireCreate } from "./migrations.ts";
 import { missingStandby } from "./missing_standby.ts";
 import { durablePage } from "./pages.ts";
 import { Pool, poolMetrics, type PoolOptions } from "./pool.ts";
@@ -195,6 +195,15 @@ export function plantStore(pool: Pool): PlantStore {
  */
 export function migratePostgres(reached: Reached, dryRun: boolean) {
   return onFirst(reached, MIGRATE_TIMEOUT_MS, dryRun ? pendingMigrations : migrate);
+}
+
+/**
+ * Requires that the role may create tables.
+ *
+ * @throws {DatabaseError} If it may not.
+ */
+export function requireMigratable(reached: Reached): Promise<void> {
+  return onFirst(reached, SCHEMA_TIMEOUT_MS, requireCreate);
 }
 
 /** Uses the first connection, for `timeoutMs` at most, and translates failures for the operator. */

@@ -6,7 +6,7 @@ import { sleepSync } from "../../async/timers.ts";
 import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { databaseFile, restoreDirectory, walBytes } from "./path.ts";
-import { accessFault } from "./storage_fault.ts";
+import { accessFault, storageFault } from "./storage_fault.ts";
 import { createPrivateFile, howToRun, readTrusted, requireTrustedPlace } from "./trust.ts";
 
 /**
@@ -18,6 +18,8 @@ import { createPrivateFile, howToRun, readTrusted, requireTrustedPlace } from ".
  */
 export function requireFiles(file: string, access: Access): void {
   requireTrustedPlace(file, access);
+  requireNoLeftovers(file);
+  if (access === "create") createDatabaseFile(file);
   requireDatabaseFile(file, access);
   if (access === "read") return;
   // Otherwise, if there is a WAL, SQLite would open the file for reading, and fail at the first
@@ -27,13 +29,21 @@ export function requireFiles(file: string, access: Access): void {
 }
 
 /**
- * Requires that there is a database file, and no WAL of another one beside it. Creates the file for
- * the access `create`.
+ * Requires that a database could be created or written, and changes nothing.
  *
  * @param file From {@linkcode databaseFile}.
- * @throws {DatabaseError} If not.
+ * @throws {DatabaseError} If it could not.
  */
-function requireDatabaseFile(file: string, access: Access): void {
+export function requireWritableFiles(file: string): void {
+  requireTrustedPlace(file, "create");
+  requireNoLeftovers(file);
+  if (existsSync(file)) requireDatabaseFile(file, "create");
+  const fault = storageFault(file);
+  if (fault !== undefined) throw new DatabaseError(fault);
+}
+
+/** Requires that nothing of an earlier database is beside a file: it may hold plants. */
+function requireNoLeftovers(file: string): void {
   // A server would create an empty database in the middle of a restore.
   const aside = restoreDirectory(file);
   if (!existsSync(file) && existsSync(aside)) {
@@ -51,8 +61,10 @@ function requireDatabaseFile(file: string, access: Access): void {
   }
 
   requireWal(file);
+}
 
-  if (access === "create") createDatabaseFile(file);
+/** Requires that there is a database file. */
+function requireDatabaseFile(file: string, access: Access): void {
   const stats = statSync(file, { throwIfNoEntry: false });
   if (stats === undefined) throw new DatabaseError(isMissing(file, access));
   if (!stats.isFile()) throw new DatabaseError("it is not a file");

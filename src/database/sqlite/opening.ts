@@ -3,10 +3,10 @@ import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { WAL_FILE_BYTES } from "./checkpoint.ts";
 import { type Connection, type Driver, valueFrom } from "./driver.ts";
-import { toDatabaseError } from "./errors.ts";
+import { toDatabaseError, withDatabaseError } from "./errors.ts";
 import { isFailedSync, isLocked } from "./failure.ts";
 import { identityOf } from "./file_identity.ts";
-import { isOnePage, requireFiles } from "./files.ts";
+import { isOnePage, requireFiles, requireWritableFiles } from "./files.ts";
 import { clearUnsynced, isUnsynced, markUnsynced, requireUnmarked } from "./markers.ts";
 import {
   hasOurTables,
@@ -77,9 +77,7 @@ export function openDatabase<Opened extends Connection>(
 
   try {
     file = databaseFile(path);
-    // Before the file is created: nothing else says that the one that was here is corrupt.
-    if (access !== "read")
-      requireUnmarked(path, () => `restore a backup, or ${howToRun("check", databaseFile(path))}`);
+    if (access !== "read") requireSound(path);
     requireFiles(file, access);
 
     const before = identityOf(path);
@@ -92,6 +90,24 @@ export function openDatabase<Opened extends Connection>(
     if (connection !== undefined) closeAsItWas(connection, file);
     throw toDatabaseError("open", path, error);
   }
+}
+
+/**
+ * Requires what {@linkcode openDatabase} requires of the files for creating or migrating a database,
+ * and changes nothing.
+ *
+ * @throws {DatabaseError} If it would refuse them.
+ */
+export function requireMigratable(path: string): void {
+  withDatabaseError("open", path, () => {
+    requireSound(path);
+    requireWritableFiles(databaseFile(path));
+  });
+}
+
+/** Before a file is created: nothing else says that the one that was here is corrupt. */
+function requireSound(path: string): void {
+  requireUnmarked(path, () => `restore a backup, or ${howToRun("check", databaseFile(path))}`);
 }
 
 /** Closes a connection, and leaves the file and its WAL as they are. */

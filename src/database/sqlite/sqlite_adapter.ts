@@ -41,6 +41,7 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
     restore: async (source, options) =>
       (await import("./restore.ts")).restoreSqlite(path, source, options),
     migrate: (options) => migrateSqlite(path, options),
+    requireMigratable: async () => (await import("./opening.ts")).requireMigratable(path),
   };
 }
 
