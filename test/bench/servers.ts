@@ -3,6 +3,7 @@ import { join } from "node:path";
 
 import { withDeadline } from "../../src/async/timers.ts";
 import { post } from "../support/client.ts";
+import { ivy } from "../support/plants.ts";
 import { cpuMicros, memoryOf } from "../support/proc.ts";
 import { emptyDirectory, startServer } from "../support/program.ts";
 import { makeDisk } from "../support/shim.ts";
@@ -141,11 +142,11 @@ export async function requireFsync({ name, program, env = {} }: Contender): Prom
   stop.signal.throwIfAborted();
   using disk = makeDisk({ shim: true });
   await using server = await startServer(disk.server({ program, env }));
-  const well = await post(server.url, { id: 1, name: "Fern" });
+  const well = await post(server.url);
 
   if (well.status !== 200) throw new Error(`${name} answered ${well.status} to a plant`);
   disk.raise("fail-sync");
-  const response = post(server.url, { id: 2, name: "Ivy" }).catch(() => undefined);
+  const response = post(server.url, ivy({ id: 2 })).catch(() => undefined);
   const sick = await withDeadline(response, 2_000, () => undefined);
   if (sick?.status === 200)
     throw new Error(`${name} answers 200 without an fsync, so it is not compared`);

@@ -20,6 +20,7 @@ import { connect } from "../../src/database/sqlite/bun_driver.ts";
 import { corruptionMarker } from "../../src/database/sqlite/markers.ts";
 import { APPLICATION_ID } from "../../src/database/sqlite/migrations.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
+import { addPlants } from "../support/add_plants.ts";
 import { TOKEN } from "../support/client.ts";
 import { databaseFixture, filesIn, HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { INTACT, makeLedger } from "../support/ledger.ts";
@@ -182,10 +183,8 @@ test("backup beside an empty WAL, which holds no plant, succeeds", async () => {
 /** Fills a database with some tens of megabytes: copying it takes a moment. */
 function fill(path: string): void {
   using client = connect(path);
-  client.run(`
-    WITH RECURSIVE ids(id) AS (VALUES (1) UNION ALL SELECT id + 1 FROM ids WHERE id < 20000)
-    INSERT INTO plants (id, name) SELECT id, hex(randomblob(400)) FROM ids
-  `);
+  const text = () => crypto.getRandomValues(new Uint8Array(400)).toHex();
+  addPlants(client)(Array.from({ length: 20_000 }, (_, id) => fern({ id, [TEXT]: text() })));
 }
 
 test("backup of what is not a database fails with one clear line, and leaves nothing", async () => {

@@ -6,12 +6,13 @@ import { join } from "node:path";
 import { progressBar } from "../../src/commands/progress_bar.ts";
 import type { Io } from "../../src/commands/terminal.ts";
 import { connect } from "../../src/database/sqlite/bun_driver.ts";
+import { isRequired, PLANT_FIELDS } from "../../src/plant/plant.ts";
 import { TOKEN } from "../support/client.ts";
 import { databaseFixture, HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { executable } from "../support/executable.ts";
 import { makeLedger } from "../support/ledger.ts";
 import { startLoad } from "../support/load.ts";
-import { fern, ivy, jsonOf, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
+import { fern, ivy, jsonOf, membersOf, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
 import { peakMemory } from "../support/proc.ts";
 import {
   emptyDirectory,
@@ -30,6 +31,7 @@ import { exported, runCommand } from "../support/stream_io.ts";
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const FERN = `${jsonOf(fern())}\n`;
+const SPROUT = `${jsonOf(fern({ id: 3n, [TEXT]: "🌱 é" }))}\n`;
 const IVY = `${jsonOf(ivy({ id: 2n, [OPTIONAL_TEXT]: "indoor" }))}\n`;
 
 function imported(path: string, source: string, options: Partial<Io> = {}) {
@@ -46,7 +48,10 @@ function importedFrom(
 }
 
 function linesOf(count: number): string[] {
-  return Array.from({ length: count }, (_, index) => `{"id":${index},"name":"plant ${index}"}\n`);
+  return Array.from(
+    { length: count },
+    (_, id) => `${jsonOf(fern({ id, [TEXT]: `plant ${id}` }))}\n`,
+  );
 }
 
 test("import of an export gives the same export, byte for byte, over a pipe", async () => {
@@ -70,10 +75,12 @@ test.each([
   ["of files that were joined, each with a byte order mark", [`\uFEFF${FERN}`, `\uFEFF${IVY}`], 2],
   [
     "in other words for the same plants",
-    ['{ "tag" : "indoor", "name": "Iv\\u0079", "x": [1], "id": 2.0 }\n'],
+    [
+      `{ "${OPTIONAL_TEXT}" : "indoor", ${membersOf(ivy()).replace("Ivy", "Iv\\u0079")}, "x": [1], "id": 2.0 }\n`,
+    ],
     1,
   ],
-  ["in the tiniest chunks", Buffer.from(`${FERN}${IVY}{"id":3,"name":"🌱 é"}`), 3],
+  ["in the tiniest chunks", Buffer.from(FERN + IVY + SPROUT.trimEnd()), 3],
 ] as [string, Iterable<string> | Uint8Array, number][])(
   "import of lines %s",
   async (_what, lines, plants) => {
@@ -85,43 +92,52 @@ test.each([
       stderr: `${plants} added, 0 already there, 0 refused\n`,
     });
 
-    const expected = [FERN, IVY, '{"id":3,"name":"🌱 é"}\n'];
+    const expected = [FERN, IVY, SPROUT];
     expect(await exported(database.path)).toBe(
       plants === 1 ? IVY : expected.slice(0, plants).join(""),
     );
   },
 );
 
+/** What a plant must have, as messages name it. */
+const REQUIRED = ["id", ...PLANT_FIELDS.filter(isRequired)].map((name) => `\`${name}\``);
+const SECRET = jsonOf(fern({ id: 9n, [TEXT]: "secret" }));
+
 const UTF_16 = "UTF-16: convert it first (`iconv -f UTF-16 -t UTF-8`)";
 
 /** A line that is refused, and why. None of it may be repeated: each has a secret. */
 const REFUSED: [string | Uint8Array, string][] = [
   ["secret", "the line must be valid JSON; it breaks at column 1"],
-  ['{"id":9,"name":"secret"', "the line must be valid JSON; it ends too early, at column 24"],
-  ['[{"id":9,"name":"secret"}]', "the line must be a JSON object with `id` and `name`"],
-  ['{"secret":1}', "`id` is missing; `name` is missing"],
   [
-    '{"id":"9","name":"secret"}',
+    SECRET.slice(0, -1),
+    `the line must be valid JSON; it ends too early, at column ${SECRET.length}`,
+  ],
+  [
+    `[${SECRET}]`,
+    `the line must be a JSON object with ${REQUIRED.join(", ").replace(/, (?=[^,]*$)/, " and ")}`,
+  ],
+  ['{"secret":1}', REQUIRED.map((name) => `${name} is missing`).join("; ")],
+  [
+    SECRET.replace("9", '"9"'),
     "`id` must be an integer from -9223372036854775808 to 9223372036854775807",
   ],
-  ['{"id":9,"name":["secret"],"tag":null}', "`name` must be a string; `tag` must be a string"],
-  [Buffer.from('{"id":9,"name":"secret \xff"}', "latin1"), "the line must be UTF-8"],
-  ['{"id":2,"name":"secret"}', "`id` is taken by a different plant; choose another id"],
+  [
+    `{"id":9,${membersOf(fern())},"${TEXT}":["secret"],"${OPTIONAL_TEXT}":null}`,
+    `\`${TEXT}\` must be a string; \`${OPTIONAL_TEXT}\` must be a string`,
+  ],
+  [Buffer.from(SECRET.replace("secret", "secret \xff"), "latin1"), "the line must be UTF-8"],
+  [SECRET.replace("9", "2"), "`id` is taken by a different plant; choose another id"],
 ];
 
 test("import reports every line it refuses with its number and the reason, and adds the others", async () => {
   using database = await databaseFixture([ivy({ id: 2n, [OPTIONAL_TEXT]: "indoor" })]);
-  const chunks = REFUSED.flatMap(([line], index) => [
-    line,
-    `\n{"id":${100 + index},"name":"Fern"}\n`,
-  ]);
+  const added = REFUSED.map((_, index) => `${jsonOf(fern({ id: 100 + index }))}\n`);
+  const chunks = REFUSED.flatMap(([line], index) => [line, "\n", added[index] as string]);
   const { exitCode, stderr } = await importedFrom(database.path, chunks);
   const reports = REFUSED.map(([, reason], index) => `line ${2 * index + 1}: ${reason}`);
 
   expect(stderr.trimEnd().split("\n")).toEqual([...reports, "8 added, 0 already there, 8 refused"]);
   expect(exitCode).toBe(1);
-
-  const added = REFUSED.map((_, index) => `{"id":${100 + index},"name":"Fern"}\n`);
   expect(await exported(database.path)).toBe(IVY + added.join(""));
 });
 
@@ -169,11 +185,12 @@ test("import counts blank lines, and reports lines in their order over many batc
 
 test("import takes a line of 64 MiB, and reads on after one that never seems to end", async () => {
   using database = await databaseFixture([]);
+  const [begin = "", end = ""] = jsonOf(fern({ [TEXT]: "@" })).split("@");
   const longest = [
-    '{"id":1,"name":"',
+    begin,
     ...Array(63).fill("x".repeat(2 ** 20)),
-    "x".repeat(2 ** 20 - 18),
-    '"}',
+    "x".repeat(2 ** 20 - begin.length - end.length),
+    end,
   ];
   const endless = Array.from({ length: 1_100 }, () => "x".repeat(2 ** 16));
   const lines = [...longest, "\n", ...longest, " \n", ...endless, "\n", IVY];

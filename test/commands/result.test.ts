@@ -7,7 +7,7 @@ import { TOKEN } from "../support/client.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";
 import { databaseFixture, filesIn } from "../support/database_fixture.ts";
 import { table } from "../support/guides.ts";
-import { fern, ivy, jsonOf } from "../support/plants.ts";
+import { fern, ivy, jsonOf, TEXT } from "../support/plants.ts";
 import { runToEnd, start, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
 import { exported, runCommand } from "../support/stream_io.ts";
@@ -29,7 +29,7 @@ async function world() {
 /** Lines to import, of new plants. */
 function linesOf(count: number): string {
   const ids = Array.from({ length: count }, (_, index) => index + 1_000);
-  return ids.map((id) => `{"id":${id},"name":"plant ${id}"}\n`).join("");
+  return ids.map((id) => `${jsonOf(fern({ id, [TEXT]: `plant ${id}` }))}\n`).join("");
 }
 
 /** The end of a command that was started, once it has ended. */
@@ -125,7 +125,7 @@ test("the operating guide lists the members of each object", async () => {
 
 test("with --json, a refused line is reported on stderr, counted in the object, and exits with 1", async () => {
   using here = await world();
-  writeFileSync(here.at("lines"), `secret\n${LINES}{"id":1,"name":"Oak"}\n`);
+  writeFileSync(here.at("lines"), `secret\n${LINES}${jsonOf(ivy())}\n`);
   const result = { database: "plants.db", file: "lines", added: 1, present: 1, refused: 2 };
   expect(await here.call("import", "lines")).toEqual({
     exitCode: 1,

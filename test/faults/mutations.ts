@@ -1,4 +1,5 @@
 import type { Mutation } from "../support/mutant.ts";
+import { OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
 
 /** One change to the source. */
 const change = (file: string, from: string, to: string): readonly [Mutation] => [
@@ -36,11 +37,13 @@ export const SWAP_OUTCOMES = change(
   "settle(add, outcomes.toReversed()[index] as StoreOutcome)",
 );
 
+const UPDATES = [TEXT, OPTIONAL_TEXT].map((field) => `${field}: sql\`excluded."${field}"\``);
+
 /** Lets a different plant take an id that is taken, as INSERT OR REPLACE does. */
 export const REPLACE_ON_CONFLICT = change(
   "database/sqlite/sqlite_database.ts",
   ".onConflictDoNothing({ target: plants.id })",
-  ".onConflictDoUpdate({ target: plants.id, set: { name: sql`excluded.name`, tag: sql`excluded.tag` } })",
+  `.onConflictDoUpdate({ target: plants.id, set: { ${UPDATES} } })`,
 );
 
 /** Limits a body by its Content-Length only. */

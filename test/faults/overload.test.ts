@@ -3,6 +3,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { post, TOKEN } from "../support/client.ts";
 import { INTACT, printed } from "../support/ledger.ts";
 import { limited, printedSeed, randomFrom, randomPlants, startLoad } from "../support/load.ts";
+import { fern, membersOf } from "../support/plants.ts";
 import { memoryOf } from "../support/proc.ts";
 import { skipsProc, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { scaled } from "../support/scale.ts";
@@ -58,7 +59,7 @@ test.skipIf(skipsProc())(
   async () => {
     await using server = await startServer({ env: { AUTH_TOKENS: TOKEN } });
     const send = async (key: string) => {
-      const body = `{"id":1,"name":"Fern","x":[${Array(6_000).fill(`{"${key}":0}`).join()}]}`;
+      const body = `{"id":1,${membersOf(fern())},"x":[${Array(6_000).fill(`{"${key}":0}`).join()}]}`;
       const responses = await Promise.all(Array.from({ length: 20 }, () => post(server.url, body)));
       expect(responses.map(({ status }) => status)).toEqual(Array(20).fill(200));
     };

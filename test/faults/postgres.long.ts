@@ -181,7 +181,9 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     // A statement has a megabyte of text.
     expect(service.metric("statements_total")).toBeGreaterThanOrEqual(29);
     expect(
-      await run("SELECT count(*)::int AS count, min(name) = max(name) AS same FROM plants"),
+      await run(
+        `SELECT count(*)::int AS count, min("${TEXT}") = max("${TEXT}") AS same FROM plants`,
+      ),
     ).toEqual([{ count: 1_000, same: true }]);
   });
 });
@@ -254,7 +256,7 @@ test.skipIf(skipsCluster())(
     // The primary has committed one, and shows it: but no standby has it.
     await primary.kill();
     await primary.restart();
-    expect(await primary.run("SELECT name FROM plants WHERE id = 0")).toEqual([{ name: "Moss" }]);
+    expect(await primary.run("SELECT id FROM plants WHERE id = 0")).toHaveLength(1);
     expect(await addWithin(1_000, moss({ id: 0n }))).toMatchObject(unavailable);
 
     await standby.restart();

@@ -24,7 +24,7 @@ describe.skipIf(skipsCluster())("batches on PostgreSQL", () => {
       proxy.set("lose the reply");
       const added = service.add(MOSS);
       while (proxy.lost() === 0) await Bun.sleep(1);
-      expect(await run("SELECT name FROM plants WHERE id = 2")).toEqual([{ name: "Moss" }]);
+      expect(await run("SELECT id FROM plants WHERE id = 2")).toHaveLength(1);
 
       proxy.set("forward");
       expect(await added).toBe("present");

@@ -6,7 +6,7 @@ import { walBytes } from "../../src/database/sqlite/path.ts";
 import { bearer, post, TOKEN, untilTokenIs } from "../support/client.ts";
 import { makeLedger } from "../support/ledger.ts";
 import { getBytes, limited, newPlants, postBytes, verdictOf } from "../support/load.ts";
-import { fern, ivy, moss } from "../support/plants.ts";
+import { fern, ivy, moss, TEXT } from "../support/plants.ts";
 import {
   exitCodeOf,
   freePort,
@@ -192,7 +192,7 @@ test.concurrent.skipIf(skipsShim())(
     const { disk, stderr, child, ledger } = server;
     disk.raise("hang-checkpoint");
     const next = newPlants("stuck checkpoint");
-    const large = () => ({ ...next(), name: "x".repeat(4_000) });
+    const large = () => ({ ...next(), [TEXT]: "x".repeat(4_000) });
     const load = server.load({ next: () => (disk.isRaised("hit") ? undefined : large()) });
     await load.end;
     const wal = walBytes(disk.database);
@@ -217,7 +217,7 @@ test.concurrent.skipIf(skipsShim())(
     const { disk, stderr } = server;
     disk.raise("hang-checkpoint");
     const next = newPlants("checkpoint at the stop");
-    const large = () => ({ ...next(), name: "x".repeat(4_000) });
+    const large = () => ({ ...next(), [TEXT]: "x".repeat(4_000) });
     await server.load({ next: () => (disk.isRaised("hit") ? undefined : large()) }).end;
     const wal = walBytes(disk.database);
 

@@ -2,9 +2,10 @@ import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
 
+import { EXAMPLE } from "../../src/http/plants.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { skipsWithout } from "../support/missing.ts";
-import { fern, moss, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
+import { fern, membersOf, moss, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
 import {
   emptyDirectory,
   runToEnd,
@@ -35,7 +36,7 @@ test.concurrent.skipIf(skipsWithout("curl", "curl"))(
     const [curl] = await server.stderr.until(/curl .*\n/);
     const { stdout } = await runToEnd({ program: ["sh", "-c", curl] });
     expect(stdout).toStartWith("HTTP/1.1 200 OK");
-    expect(stdout).toEndWith('{"name":"Monstera deliciosa","tag":"indoor"}');
+    expect(stdout).toEndWith(`{${membersOf(EXAMPLE)}}`);
     expect(server.stderr.text()).toContain("It may be in a log now, so it expires in 24 hours.");
     expect(await lifetimes(server.cwd)).toEqual([86_400_000]);
   },

@@ -2,13 +2,14 @@ import { afterAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { mkdirSync, readdirSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 
+import { INT64_MAX } from "../../src/plant/plant.ts";
 import { testApp } from "../support/app.ts";
 import { startBrokenGateway } from "../support/broken_gateway.ts";
 import { bearer, CLOSED_PORT, post, TOKEN } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { blocks, guides, section } from "../support/guides.ts";
 import { skipsWithout } from "../support/missing.ts";
-import { fern, jsonOf, TEXT } from "../support/plants.ts";
+import { fern, jsonOf, membersOf, returned, TEXT } from "../support/plants.ts";
 import {
   emptyDirectory,
   freePort,
@@ -69,7 +70,7 @@ test.concurrent("the operator's chapters, followed in order", async () => {
   expect(await follow(restore)).toMatchObject({ exitCode: 0 });
 
   await using server = await serve();
-  expect((await follow("plant-store export")).stdout).toBe('{"id":1,"name":"plant 1"}\n');
+  expect((await follow("plant-store export")).stdout).toBe(numbered(1));
   expect(await postNumbered(server.url, token, 2)).toBe(200);
 });
 
@@ -102,9 +103,9 @@ test.skipIf(skipsWithout("sqlite3", "sqlite3"))(
 
     await follow("plant-store backup copy.db");
     await follow(lineOf("Delete a plant"));
-    expect(await follow("plant-store export")).toBe('{"id":8,"name":"plant 8"}\n');
+    expect(await follow("plant-store export")).toBe(numbered(8));
     await follow(lineOf("Restore one plant"));
-    expect(await follow("plant-store export")).toStartWith('{"id":7,"name":"plant 7"}\n');
+    expect(await follow("plant-store export")).toStartWith(numbered(7));
     expect(await postNumbered(server.url, created, 9)).toBe(200);
   },
 );
@@ -134,7 +135,11 @@ test.skipIf(skipsWithout("wrk", "wrk"))(
 );
 
 async function postNumbered(url: string, token: string, id: number): Promise<number> {
-  return (await post(url, fern({ id, [TEXT]: `plant ${id}` }), { token })).status;
+  return (await post(url, numbered(id), { token })).status;
+}
+
+function numbered(id: number): string {
+  return `${jsonOf(fern({ id, [TEXT]: `plant ${id}` }))}\n`;
 }
 
 test.concurrent("the scrape configuration and the alerts name what there is", async () => {
@@ -480,7 +485,7 @@ test.skipIf(skipsWithout("find", "findutils"))(
 
     for (const copy of copies()) {
       const args = ["export", "--database", home.at(`plant-store/${copy}`)];
-      expect((await runToEnd({ args })).stdout).toBe('{"id":1,"name":"Fern"}\n');
+      expect((await runToEnd({ args })).stdout).toBe(`${jsonOf(fern())}\n`);
     }
     expect(readdirSync(home.at("plant-store/unchecked"))).toEqual([]);
   },
@@ -508,7 +513,7 @@ test.skipIf(skipsWithout("nginx", "nginx-light"))(
 
     expect({ status: response.status, body: await response.json() }).toEqual({
       status: 200,
-      body: { name: "Fern" },
+      body: returned(fern()),
     });
     expect(response.headers.get("strict-transport-security")).toBe("max-age=63072000");
 
@@ -708,7 +713,7 @@ describe.each([PYTHON, GO])("the guide's client in $language", (client) => {
   /** Stores a plant by each URL. Resolves to the lines that were printed. */
   async function run(
     urls: readonly string[],
-    { plant = '{"id": 9223372036854775807, "name": "Fern"}', isPatient = false } = {},
+    { plant = jsonOf(fern({ id: INT64_MAX })), isPatient = false } = {},
   ): Promise<string[]> {
     const [guide = ""] = blocks("In Python and Go", language);
     const code = (isPatient ? guide : impatient(guide)).replace(
@@ -737,7 +742,7 @@ describe.each([PYTHON, GO])("the guide's client in $language", (client) => {
     expect(await run([gateway.url], { isPatient: true })).toEqual([]);
 
     const exported = await runToEnd({ args: ["export"], cwd });
-    expect(exported.stdout).toBe('{"id":9223372036854775807,"name":"Fern"}\n');
+    expect(exported.stdout).toBe(`${jsonOf(fern({ id: INT64_MAX }))}\n`);
   });
 
   test.skipIf(isMissing)(
@@ -772,7 +777,7 @@ describe.each([PYTHON, GO])("the guide's client in $language", (client) => {
     using strangers = startStrangers(app.fetch, gateways);
     const urls = gateways.map((_gateway, index) => strangers.once(index));
 
-    const lines = await run(urls, { plant: '{"id": "1", "name": "Fern"}' });
+    const lines = await run(urls, { plant: `{"id": "1", ${membersOf(fern())}}` });
 
     const refusal = `400: \`id\` must be an integer from -9223372036854775808 to 9223372036854775807`;
     expect(lines).toEqual([

@@ -90,7 +90,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       const log = await server.stderr.end;
       expect(log).toContain(`"database":"${database.name}","username":"secret"`);
       expect(log).not.toContain("open-sesame");
-      expect(await database.run("SELECT id, name, tag FROM plants")).toEqual([
+      expect(await database.run("SELECT * FROM plants")).toEqual([
         { ...plant, id: String(plant.id) },
       ]);
     },
@@ -139,8 +139,8 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       await using database = await emptyDatabase();
       await database.migrate();
       await database.run(
-        "ALTER TABLE plants ADD CHECK (name <> 'Fern')",
-        "CREATE UNIQUE INDEX one_of_a_name ON plants (name)",
+        `ALTER TABLE plants ADD CHECK ("${TEXT}" <> 'Fern')`,
+        `CREATE UNIQUE INDEX one_of_a_name ON plants ("${TEXT}")`,
       );
 
       const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: database.url, LOG_LEVEL: "debug" };

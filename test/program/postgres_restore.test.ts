@@ -6,7 +6,7 @@ import { post } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { blocks } from "../support/guides.ts";
 import { skipsWithout } from "../support/missing.ts";
-import { fern, TEXT } from "../support/plants.ts";
+import { fern, ivy, jsonOf, membersOf } from "../support/plants.ts";
 import { INSTALLED, skipsInstalled } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_database.ts";
 import { emptyDirectory, runToEnd, startServer } from "../support/program.ts";
@@ -64,7 +64,7 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
       return stdout.trim();
     };
 
-    await follow(`seq 1000 | sed 's/.*/{"id":&,"name":"fern"}/' | plant-store import -`);
+    await follow(`seq 1000 | sed 's/.*/{"id":&,${membersOf(fern())}}/' | plant-store import -`);
     const opened = stack.move();
     return {
       at: (name: string) => join(directory.path, name),
@@ -84,9 +84,7 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
     const ended = [await create("revoked"), await create("deleted"), await create("again")];
     const statuses = async (url: string) =>
       await Promise.all(
-        [good, ...ended].map(
-          async (token) => (await post(url, fern({ id: 1, [TEXT]: "fern" }), { token })).status,
-        ),
+        [good, ...ended].map(async (token) => (await post(url, fern(), { token })).status),
       );
 
     {
@@ -99,7 +97,7 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
     await follow("plant-store token revoke revoked");
     for (const name of ["deleted", "again"]) await follow(`plant-store token delete ${name} --yes`);
     await create("again");
-    await follow(`echo '{"id":1001,"name":"fern"}' | plant-store import -`);
+    await follow(`echo '${jsonOf(fern({ id: 1001 }))}' | plant-store import -`);
 
     await follow(RESTORE);
     expect(await count("plants")).toBe("1000");
@@ -136,7 +134,7 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
     const token = await follow("plant-store token create new");
     {
       await using server = await serve();
-      expect((await post(server.url, fern({ id: 1, [TEXT]: "ivy" }), { token })).status).toBe(200);
+      expect((await post(server.url, ivy(), { token })).status).toBe(200);
     }
 
     const stderr = expect.stringMatching(/relation "\w+" already exists/);
@@ -163,7 +161,7 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
     expect(await follow("psql -Atc '\\d' plants")).not.toContain("plants");
 
     const text = readFileSync(at("plants.sql"), "utf8");
-    writeFileSync(at("plants.sql"), text.slice(0, text.indexOf("\n500\tfern") + 1));
+    writeFileSync(at("plants.sql"), text.slice(0, text.indexOf("\n500\tFern") + 1));
     expect(await attempt(RESTORE_PLAIN)).toMatchObject({ exitCode: 0 });
     expect(await count("plants")).toBe("499");
   });
@@ -180,7 +178,7 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
     expect(await count("plants WHERE id = 7")).toBe("1");
     expect(await count("plants")).toBe("999");
 
-    await follow(`${DELETE}\necho '{"id":7,"name":"another"}' | plant-store import -`);
+    await follow(`${DELETE}\necho '${jsonOf(ivy({ id: 7 }))}' | plant-store import -`);
     expect(await attempt(RESTORE_ONE)).toMatchObject({
       stderr: expect.stringContaining("0 added, 0 already there, 1 refused"),
     });

@@ -5,6 +5,7 @@ import { join } from "node:path";
 
 import { post, TOKEN } from "../support/client.ts";
 import { skipsWithout } from "../support/missing.ts";
+import { fern, jsonOf } from "../support/plants.ts";
 import {
   emptyDirectory,
   ROOT,
@@ -115,7 +116,7 @@ test.concurrent(
       runToEnd({ cwd: directory.path, args: command.split(" "), env });
     expect(await call("export", env)).toMatchObject({
       exitCode: 0,
-      stdout: expect.stringContaining("Fern"),
+      stdout: `${jsonOf(fern())}\n`,
     });
     expect(await call("token create one", env)).toMatchObject({ exitCode: 0 });
 

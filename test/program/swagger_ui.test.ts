@@ -2,13 +2,14 @@ import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "
 
 import { type Browser, chromium, type Page, type Request as Sent } from "playwright-core";
 
+import { EXAMPLE } from "../../src/http/plants.ts";
 import { BROWSER, skipsBrowser } from "../support/browser.ts";
 import { post, TOKEN } from "../support/client.ts";
-import { fern, returned } from "../support/plants.ts";
+import { fern, ivy, jsonOf, returned } from "../support/plants.ts";
 import { startServer } from "../support/program.ts";
 
 /** 2^53 + 1: a page that reads it as a number writes another one. */
-const PLANT = '{"id": 9007199254740993, "name": "Fern"}';
+const PLANT = jsonOf(fern({ id: 2n ** 53n + 1n }));
 
 const DOCUMENT_LINK = ".info hgroup a";
 
@@ -170,7 +171,7 @@ describe.skipIf(skipsBrowser("Swagger UI"))("/swagger in a browser", () => {
     test("offers a plant that can be stored as it is, and stores a typed one with its exact id", async () => {
       const { page, url, origin, requests } = docs();
       await authorize(page, TOKEN);
-      const offered = { name: "Monstera deliciosa", tag: "indoor" };
+      const { id, ...offered } = EXAMPLE;
       expect(await tryOut(page)).toMatchObject({ status: "200", body: offered });
       expect(await tryOut(page, PLANT)).toEqual({ status: "200", body: returned(fern()) });
 
@@ -179,10 +180,10 @@ describe.skipIf(skipsBrowser("Swagger UI"))("/swagger in a browser", () => {
       expect(sent.map((request) => `${request.method()} ${request.url()}`)).toEqual(
         Array.from({ length: 2 }, () => `POST ${origin}${prefix}/plants`),
       );
-      expect(sent[0]?.postDataJSON()).toMatchObject({ id: 1, ...offered });
+      expect(sent[0]?.postDataJSON()).toMatchObject({ id, ...offered });
       expect(sent[1]?.postData()).toBe(PLANT);
-      expect((await post(url, '{"id": 9007199254740993, "name": "Ivy"}')).status).toBe(409);
-      expect((await post(url, '{"id": 9007199254740992, "name": "Ivy"}')).status).toBe(200);
+      expect((await post(url, ivy({ id: 2n ** 53n + 1n }))).status).toBe(409);
+      expect((await post(url, ivy({ id: 2n ** 53n }))).status).toBe(200);
     });
 
     test("requests nothing from other origins, under the strictest policy that Swagger UI supports", async () => {

@@ -7,7 +7,7 @@ import { CommandError, ConfigError } from "../../src/errors.ts";
 import { HttpServer } from "../../src/server/http_server.ts";
 import { parseConfig } from "../../src/settings/settings.ts";
 import { connect, getBytes, postBytes } from "../support/load.ts";
-import { fern } from "../support/plants.ts";
+import { fern, jsonOf } from "../support/plants.ts";
 import { emptyDirectory, ROOT } from "../support/program.ts";
 
 /** No service stops here. */
@@ -76,7 +76,7 @@ test.each([1, 2])(
     order.push("rest sent");
     expect(await connection.request(rest)).toMatchObject({
       status: 200,
-      body: '127.0.0.1 sent {"id":1,"name":"Fern"}',
+      body: `127.0.0.1 sent ${jsonOf(fern())}`,
     });
 
     await stopped;

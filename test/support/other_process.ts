@@ -6,6 +6,7 @@ import { ROOT } from "./program.ts";
 export const PRELUDE = `
   import { connect } from ${JSON.stringify(join(ROOT, "src/database/sqlite/bun_driver.ts"))};
   import { addPlants } from ${JSON.stringify(join(ROOT, "test/support/add_plants.ts"))};
+  import { fern, insertOf, TEXT } from ${JSON.stringify(join(ROOT, "test/support/plants.ts"))};
   import { sqliteDatabase } from ${JSON.stringify(join(ROOT, "src/database/sqlite/sqlite_database.ts"))};
   const [, path, access] = process.argv;`;
 
@@ -22,5 +23,5 @@ export const KILL = `process.kill(process.pid, "SIGKILL");`;
 
 /** A database whose last plants are in its WAL alone, as a kill leaves it. */
 export function killed(path: string): void {
-  runApart(`addPlants(connect(path))([{ id: 1n, name: "Fern" }]); ${KILL}`, path);
+  runApart(`addPlants(connect(path))([fern()]); ${KILL}`, path);
 }

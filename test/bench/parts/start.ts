@@ -1,4 +1,5 @@
 import { post } from "../../support/client.ts";
+import { fern } from "../../support/plants.ts";
 import { emptyDirectory, startServer } from "../../support/program.ts";
 import { CREDENTIALS, ours } from "../contenders.ts";
 import { GOALS } from "../goals.ts";
@@ -40,7 +41,7 @@ async function startMs(cwd: string): Promise<number> {
   stop.signal.throwIfAborted();
   const begin = performance.now();
   await using server = await startServer({ program: ours().program, cwd, env: CREDENTIALS });
-  const response = await post(server.url, { id: -Math.ceil(Math.random() * 1e15), name: "Fern" });
+  const response = await post(server.url, fern({ id: -Math.ceil(Math.random() * 1e15) }));
   const taken = performance.now() - begin;
 
   if (response.status !== 200) throw new Error(`Expected 200, got ${response.status}`);

@@ -222,7 +222,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
 
     // The map is read every three seconds: this one is old.
     await moveShardOf(plant.id);
-    await cluster.run("UPDATE plants SET name = 'Ivy' WHERE id = 1");
+    await cluster.run(`UPDATE plants SET "${TEXT}" = 'Ivy' WHERE id = 1`);
     expect(await addAll(opened, [plant, { ...plant, [TEXT]: "Ivy" }])).toEqual([
       "conflict",
       "present",

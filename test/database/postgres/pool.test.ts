@@ -42,7 +42,7 @@ const BE_STUCK = [
     END IF;
     RETURN true;
   END $$`,
-  "ALTER TABLE plants ADD CHECK (be_stuck(name))",
+  `ALTER TABLE plants ADD CHECK (be_stuck("${TEXT}"))`,
 ];
 /** Likewise, a change of a token that exists. */
 const STICK_TOKENS = [
@@ -403,7 +403,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     await database.run(
       "CREATE SEQUENCE attempts",
       FAILING_FUNCTION,
-      "ALTER TABLE plants ADD CHECK (fail(name, tag))",
+      `ALTER TABLE plants ADD CHECK (fail("${TEXT}", "${OPTIONAL_TEXT}"))`,
     );
 
     const again = {
@@ -456,7 +456,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     await rival.unsafe(UNLOCK);
     expect(await stuck).toEqual(["added"]);
     expect(await addAtOnce(database, [4])).toEqual(["added"]);
-    expect(await database.run("SELECT name FROM plants WHERE id = 3")).toEqual([]);
+    expect(await database.run("SELECT id FROM plants WHERE id = 3")).toEqual([]);
     expect(database.metric("reconnections_total")).toBe(0);
   });
 

@@ -2,7 +2,7 @@ import { describe, expect, setDefaultTimeout, test } from "bun:test";
 
 import type { Access } from "../../../src/database/adapter.ts";
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
-import { fern, moss } from "../../support/plants.ts";
+import { fern, insertOf, moss } from "../../support/plants.ts";
 import { skipsCluster, startCluster, waitingProcess } from "../../support/postgres.ts";
 import { openPostgres } from "../../support/postgres_database.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
@@ -62,7 +62,7 @@ describe.skipIf(skipsCluster())("once the standby was promoted", () => {
     pair.separate();
     await pair.promote();
     expect(await reader.plants.add([FERN], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
-    expect(await pair.standby.run("SELECT name FROM plants")).toEqual([{ name: "Fern" }]);
+    expect(await pair.standby.run("SELECT id FROM plants")).toEqual([{ id: "1" }]);
 
     const revokedAt = new Date("2026-01-01T00:00:00.000Z");
     expect(await database.tokens.revoke("phone", revokedAt)).toBe(true);
@@ -94,16 +94,16 @@ describe.skipIf(skipsCluster())("once the standby was promoted", () => {
   test("pages() has no plant that only the killed primary had", async () => {
     await using pair = await startPair();
     await using database = await pair.open("read");
-    await pair.primary.run("INSERT INTO plants VALUES (1, 'Fern')");
+    await pair.primary.run(insertOf(FERN));
 
     // A row that is visible and on no standby.
     pair.separate();
     await using client = pair.primary.connect();
-    const inserting = client.unsafe("INSERT INTO plants VALUES (2, 'Moss')").catch(() => {});
+    const inserting = client.unsafe(insertOf(MOSS)).catch(() => {});
     const ended = await waitingProcess(pair.primary);
     await pair.primary.run(`SELECT pg_terminate_backend(${ended})`);
     await inserting;
-    expect(await pair.primary.run("SELECT name FROM plants WHERE id = 2")).toHaveLength(1);
+    expect(await pair.primary.run("SELECT id FROM plants WHERE id = 2")).toHaveLength(1);
 
     const reading = Array.fromAsync(database.pages());
     await waitingProcess(pair.primary);
@@ -116,7 +116,7 @@ describe.skipIf(skipsCluster())("once the standby was promoted", () => {
     await using pair = await startPair();
     pair.separate();
     await pair.promote();
-    await pair.standby.run("INSERT INTO plants VALUES (2, 'Moss')");
+    await pair.standby.run(insertOf(MOSS));
 
     await using database = await pair.open("read");
     expect((await Array.fromAsync(database.pages())).flat()).toEqual([MOSS]);

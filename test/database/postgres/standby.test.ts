@@ -43,7 +43,7 @@ describe.skipIf(skipsCluster())("while the synchronous standby is gone", () => {
 
     // It is sent again. The row is there, and the comparison waits for the standby to have it.
     expect(await Promise.race([adding, waitingProcess(cluster(), ended)])).toBeNumber();
-    expect(await database.run("SELECT name FROM plants WHERE id = 2")).toEqual([{ name: "Moss" }]);
+    expect(await database.run("SELECT id FROM plants WHERE id = 2")).toHaveLength(1);
 
     await regainStandby();
     expect(await adding).toEqual(["present"]);

@@ -50,14 +50,14 @@ const HARMLESS: readonly (readonly [name: string, changes: readonly string[]])[]
   [
     "the columns in another order",
     [
-      "ALTER TABLE plants DROP COLUMN id, DROP COLUMN name, ADD name text, ADD id bigint PRIMARY KEY",
+      `ALTER TABLE plants DROP COLUMN id, DROP COLUMN "${TEXT}", ADD "${TEXT}" text, ADD id bigint PRIMARY KEY`,
     ],
   ],
   [
     "names in a collation that ignores case",
     [
       "CREATE COLLATION caseless (provider = icu, locale = 'und-u-ks-level2', deterministic = false)",
-      "ALTER TABLE plants ALTER name TYPE text COLLATE caseless",
+      `ALTER TABLE plants ALTER "${TEXT}" TYPE text COLLATE caseless`,
     ],
   ],
 ];
@@ -71,28 +71,33 @@ const CHANGING: readonly (readonly [
 ])[] = [
   [
     "a trigger changes the name",
-    trigger("NEW.name := upper(NEW.name); RETURN NEW;"),
+    trigger(`NEW."${TEXT}" := upper(NEW."${TEXT}"); RETURN NEW;`),
     FERN,
     "conflict",
   ],
   [
     "a partition's trigger changes the name",
-    [...PARTITIONED, ...trigger("NEW.name := upper(NEW.name); RETURN NEW;", "even")],
+    [...PARTITIONED, ...trigger(`NEW."${TEXT}" := upper(NEW."${TEXT}"); RETURN NEW;`, "even")],
     FERN,
     "conflict",
   ],
-  ["a trigger removes the tag", trigger("NEW.tag := NULL; RETURN NEW;"), TAGGED, "conflict"],
+  [
+    "a trigger removes the tag",
+    trigger(`NEW."${OPTIONAL_TEXT}" := NULL; RETURN NEW;`),
+    TAGGED,
+    "conflict",
+  ],
   ["a trigger changes the id", trigger("NEW.id := NEW.id + 10; RETURN NEW;"), FERN, "unavailable"],
   ["a trigger drops the row", trigger("RETURN NULL;"), FERN, "unavailable"],
   [
     "a type fills names up with spaces",
-    ["ALTER TABLE plants ALTER name TYPE char(50)"],
+    [`ALTER TABLE plants ALTER "${TEXT}" TYPE char(50)`],
     FERN,
     "conflict",
   ],
   [
     "a type cuts spaces off",
-    ["ALTER TABLE plants ALTER name TYPE varchar(4)"],
+    [`ALTER TABLE plants ALTER "${TEXT}" TYPE varchar(4)`],
     { ...FERN, [TEXT]: "Fern " },
     "conflict",
   ],
@@ -108,14 +113,14 @@ const CHANGING: readonly (readonly [
 const REJECTING: readonly (readonly [name: string, changes: readonly string[], code: string])[] = [
   [
     "another unique index",
-    [insertOf(fern()), "CREATE UNIQUE INDEX by_name ON plants (name)"],
+    [insertOf(fern()), `CREATE UNIQUE INDEX by_name ON plants ("${TEXT}")`],
     "23505",
   ],
   [
     "a foreign key, at the commit,",
     [
       "CREATE TABLE names (name text PRIMARY KEY)",
-      "ALTER TABLE plants ADD FOREIGN KEY (name) REFERENCES names DEFERRABLE INITIALLY DEFERRED",
+      `ALTER TABLE plants ADD FOREIGN KEY ("${TEXT}") REFERENCES names DEFERRABLE INITIALLY DEFERRED`,
     ],
     "23503",
   ],
@@ -126,7 +131,7 @@ const REJECTING: readonly (readonly [name: string, changes: readonly string[], c
     "55000",
   ],
   ["a rule", ["CREATE RULE ours AS ON INSERT TO plants DO INSTEAD NOTHING"], "0A000"],
-  ["a missing column", ["ALTER TABLE plants DROP COLUMN tag"], "42703"],
+  ["a missing column", [`ALTER TABLE plants DROP COLUMN "${OPTIONAL_TEXT}"`], "42703"],
   ["a smaller type", ["ALTER TABLE plants ALTER id TYPE smallint"], "22003"],
 ];
 
@@ -189,8 +194,12 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
     // Nor does a retry, which finds what was stored.
     expect(await server.add(plant)).toEqual([outcome]);
 
-    const rows = await database.run("SELECT id::text, name, tag FROM plants");
-    expect(rows).not.toContainEqual({ [OPTIONAL_TEXT]: null, ...plant, id: String(plant.id) });
+    const columns = `id::text, "${TEXT}", "${OPTIONAL_TEXT}"`;
+    expect(await database.run(`SELECT ${columns} FROM plants`)).not.toContainEqual({
+      id: String(plant.id),
+      [TEXT]: plant[TEXT],
+      [OPTIONAL_TEXT]: plant[OPTIONAL_TEXT] ?? null,
+    });
   });
 
   test.concurrent.each<[what: string, changes: readonly string[], named: string | undefined]>([
@@ -210,7 +219,7 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
     ["of the tokens", ["CREATE TRIGGER other AFTER INSERT ON tokens"], undefined],
   ])("warns of triggers if a plant that they change gets a 200: %s", async (_, changes, named) => {
     await using database = await withTables();
-    const body = "BEGIN UPDATE plants SET name = upper(name) WHERE id = NEW.id; RETURN NEW; END";
+    const body = `BEGIN UPDATE plants SET "${TEXT}" = upper("${TEXT}") WHERE id = NEW.id; RETURN NEW; END`;
     await database.run(
       `CREATE FUNCTION ours() RETURNS trigger LANGUAGE plpgsql AS $$${body}$$`,
       ...changes.map((change) =>
@@ -249,7 +258,7 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
     await using server = await open(database.url);
     await server.plants.probe();
 
-    await database.run("ALTER TABLE plants DROP COLUMN tag");
+    await database.run(`ALTER TABLE plants DROP COLUMN "${OPTIONAL_TEXT}"`);
     const message =
       "a plant-store table lacks a column: run plant-store migrate, or restore it (42703)";
     await expect(server.plants.probe()).rejects.toThrow(message);

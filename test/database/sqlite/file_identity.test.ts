@@ -53,7 +53,7 @@ test.skipIf(skipsDenied)(
     const adding = run(`
       const database = sqliteDatabase(connect(path));
       for (const id of [1n, 2n])
-        console.log(String(await database.plants.add([{ id, name: "Fern" }], { timeoutMs: 1_000 })));
+        console.log(String(await database.plants.add([fern({ id })], { timeoutMs: 1_000 })));
       database.reportCorruption("a page is gone");`);
     expect(adding).toBe("added\nadded");
 

@@ -11,7 +11,7 @@ import { readPage } from "../../../src/database/sqlite/pages.ts";
 import { sqliteDatabase } from "../../../src/database/sqlite/sqlite_database.ts";
 import { addPlants } from "../../support/add_plants.ts";
 import { openWorker } from "../../support/database_fixture.ts";
-import { fern } from "../../support/plants.ts";
+import { fern, insertOf, TEXT } from "../../support/plants.ts";
 import { emptyDirectory, ROOT, skipsProc, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -28,7 +28,8 @@ test("connect() sets what durability needs", () => {
 test("connect() makes strict tables: a column takes its own type only", () => {
   using directory = emptyDirectory();
   using database = connect(directory.at("plants.db"));
-  expect(() => database.run("INSERT INTO plants (id, name) VALUES (1, x'00')")).toThrow(
+  database.run(insertOf(fern()));
+  expect(() => database.run(`UPDATE plants SET "${TEXT}" = x'00'`)).toThrow(
     "cannot store BLOB value in TEXT column",
   );
 });

@@ -74,12 +74,12 @@ describe.each(Object.entries(DRIVERS))("the store on %s", (driver, open) => {
     using directory = emptyDirectory();
     const path = directory.at("plants.db");
     (await open(path)).close();
-    runApart("connect(path).exec('CREATE UNIQUE INDEX own ON plants (name)')", path);
+    runApart(`connect(path).exec('CREATE UNIQUE INDEX own ON plants ("${TEXT}")')`, path);
 
     const store = await open(path);
     expect(await add(store, FERN)).toEqual(["added"]);
     const twin = { ...FERN, id: 3n };
-    expect(await add(store, MOSS, twin)).toContain("UNIQUE constraint failed: plants.name");
+    expect(await add(store, MOSS, twin)).toContain(`UNIQUE constraint failed: plants.${TEXT}`);
     // Nothing of that batch is stored, and the store goes on.
     expect(await add(store, FERN, MOSS)).toEqual(["present", "added"]);
     store.close();
@@ -170,6 +170,7 @@ describe.each(Object.entries(DRIVERS))("the store on %s", (driver, open) => {
       using directory = emptyDirectory();
       const script = `
         import { closeSync, openSync, readdirSync, readlinkSync } from "node:fs";
+        import { fern } from ${JSON.stringify(join(ROOT, "test/support/plants.ts"))};
         import { DRIVERS } from ${JSON.stringify(join(ROOT, "test/support/sqlite_drivers.ts"))};
         const [driver, path] = process.argv.slice(1);
         const open = DRIVERS[driver];
@@ -207,9 +208,10 @@ describe.each(Object.entries(DRIVERS))("the store on %s", (driver, open) => {
       using _ = smallDisk(directory.path, "size=1m");
       const path = directory.at("plants.db");
       const script = `
+        import { fern } from ${JSON.stringify(join(ROOT, "test/support/plants.ts"))};
         import { DRIVERS } from ${JSON.stringify(join(ROOT, "test/support/sqlite_drivers.ts"))};
         const store = await DRIVERS["bun:sqlite"](process.argv[1]);
-        await store.add([{ id: 1n, name: "Fern" }], { timeoutMs: 1_000 });
+        await store.add([fern()], { timeoutMs: 1_000 });
         process.kill(process.pid, "SIGKILL");`;
       Bun.spawnSync([process.execPath, "-e", script, path]);
       fill(directory.at("filler"));

@@ -53,11 +53,11 @@ function plantJournal(file: string): void {
   using attacker = emptyDirectory();
   const script = `
     const client = connect(path);
-    addPlants(client)([{ id: 1n, name: "Weed" }]);
+    addPlants(client)([fern({ [TEXT]: "Weed" })]);
     client.run("PRAGMA journal_mode = DELETE");
     client.run("PRAGMA cache_size = 1");
     client.run("BEGIN");
-    for (let id = 2; id < 100; id++) client.run("INSERT INTO plants (id, name) VALUES (?, ?)", [id, "x".repeat(4_000)]);`;
+    for (let id = 2; id < 100; id++) client.run(insertOf(fern({ id, [TEXT]: "x".repeat(4_000) })));`;
 
   runApart(script + KILL, attacker.at("weeds.db"));
   writeFileSync(file, readFileSync(attacker.at("weeds.db-journal")));
