@@ -11,6 +11,7 @@ import { goodRequest, wireBytes } from "../support/load.ts";
 import type { ModuleRuntime } from "../support/module_runtimes.ts";
 import type { WireRequest } from "../support/oracle.ts";
 import { fern, ivy, membersOf, membersWith, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
+import { OTHER_METHODS } from "../support/requests.ts";
 
 /** What parses HTTP for the app. */
 export type WireKind = ModuleRuntime["kind"] | "workerd";
@@ -269,7 +270,7 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
   ],
 
   methods: [
-    ...["GET", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY", "PROPFIND", "TRACE"].map((method) =>
+    ...[...OTHER_METHODS, "QUERY", "PROPFIND", "TRACE"].map((method) =>
       change(`${method} /plants is not allowed`, { method, authorization: [] }, "405/4051"),
     ),
     ...["POST", "PUT", "DELETE", "OPTIONS"].map((method) =>
@@ -279,7 +280,9 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
         "405/4051",
       ),
     ),
-    change("HEAD /plants is not allowed", { method: "HEAD", authorization: [], body: "" }, "405"),
+    ...(OTHER_METHODS.includes("GET") ? ["HEAD"] : []).map((method) =>
+      change(`${method} /plants is not allowed`, { method, authorization: [], body: "" }, "405"),
+    ),
     change("a method that nobody knows", { method: "FOO", authorization: [] }, REFUSED, {
       elsewhere: { deno: "405/4051" },
     }),
@@ -294,8 +297,8 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
   // What a path is after `.` and `..` are resolved, which Deno does not do; workerd does not decode them.
   "paths with dots": ["/x/../plants", "/%2e/plants", "/./plants"].map((path) =>
     change(
-      `GET ${path} is what the runtime makes of it`,
-      { method: "GET", path, body: "" },
+      `PUT ${path} is what the runtime makes of it`,
+      { method: "PUT", path, body: "" },
       "405/4051",
       {
         elsewhere: { deno: "404/4041", ...(path.includes("%") && { workerd: "404/4041" }) },

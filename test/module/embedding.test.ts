@@ -237,7 +237,7 @@ describe.skipIf(skips).each(MOUNTS)("mounted in $what", ({ code, runtime }) => {
     const document = (await (await fetch(`${url}/swagger/json`)).json()) as OpenApi;
     const base = new URL(document.servers[0]?.url ?? "", `${url}/swagger/json`);
     expect(base.href).toBe(`${url}/`);
-    expect(Object.keys(document.paths)).toEqual(["/plants"]);
+    expect(document.paths).toHaveProperty(["/plants", "post"]);
   });
 });
 

@@ -612,8 +612,8 @@ const { plants: client } = treaty<typeof app>("http://localhost:3000");
 const { data, error } = await client.post({ id: 1, name: "Fern" });
 export const name: string | undefined = data?.name;
 if (error?.status === 409) console.log(error.value.message.length);
-// @ts-expect-error A plant has no height.
-console.log(data?.height);
+// @ts-expect-error A plant has no such field.
+console.log(data?.noSuchField);
 // @ts-expect-error A name is a string.
 await client.post({ id: 1, name: 7 });
 // @ts-expect-error There is no response with this status.

@@ -59,7 +59,7 @@ test("each of many requests at once is a span of its own, with the response's st
     [postPlant(fern(), { authorization: null }), 401, "/plants"],
     [get("/swagger"), 404],
     [get("/made-up"), 404],
-    [get("/plants"), 405, "/plants"],
+    [new Request("http://localhost:3000/plants", { method: "PATCH" }), 405, "/plants"],
     [get("/readyz"), 503, "/readyz"],
   ];
 
