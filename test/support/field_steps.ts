@@ -73,10 +73,6 @@ export const STEPS: readonly Step[] = [
     },
   },
   {
-    file: "src/http/openapi.ts",
-    insert: { '{ name: "Monstera deliciosa", tag: "indoor"': ', light: "bright"' },
-  },
-  {
     file: "src/http/client.ts",
     insert: { '= ["name", "tag"': ', "light"' },
     test: {
