@@ -1,6 +1,6 @@
 import { backoffMs, pause, withDeadline } from "../../async/timers.ts";
 import type { AddOutcome, PlantStore } from "../../group_commit/plant_store.ts";
-import { type NewPlant, samePlant } from "../../plant/plant.ts";
+import { type NewPlant, PLANT_FIELDS, samePlant } from "../../plant/plant.ts";
 import { checkpointer, type CheckpointThread } from "./checkpoint.ts";
 import type { Connection, PlantStatements } from "./driver.ts";
 import { toDatabaseError } from "./errors.ts";
@@ -239,10 +239,7 @@ export function openStore(
   return {
     add: (plants, { timeoutMs }) =>
       commit(() => addAll.immediate(plants), timeoutMs, plants.length),
-    // Commits a page, as adding a plant does. SQLite leaves this version to applications, and this
-    // one has no use for it.
-    probe: () =>
-      commit(() => void connection.query("PRAGMA user_version = 0").all(), lockTimeoutMs),
+    probe: () => commit(() => PROBE.forEach((sql) => connection.query(sql).all()), lockTimeoutMs),
     read: (call) => run(call, lockTimeoutMs),
     write: (call) => commit(call, lockTimeoutMs),
     reportCorruption: (finding) => void settle(new CorruptError(finding)),
@@ -258,6 +255,16 @@ export function openStore(
     },
   };
 }
+
+/**
+ * Looks for the columns, which a newer build may have renamed, and commits a page, as adding a plant does. SQLite
+ * leaves this version to applications, and this one has no use for it. It would take a name in double quotes alone
+ * for a text.
+ */
+const PROBE = [
+  `SELECT ${PLANT_FIELDS.map((field) => `plants."${field}"`).join(", ")} FROM plants LIMIT 0`,
+  "PRAGMA user_version = 0",
+];
 
 /** Adds a plant, within a transaction: the first one under an id counts. */
 export function addPlant({ insert, find }: PlantStatements, plant: NewPlant): AddOutcome {

@@ -70,6 +70,21 @@ describe.each(Object.entries(DRIVERS))("the store on %s", (driver, open) => {
     return { ...directory, path };
   }
 
+  test("a probe fails, as plants do, once a newer build has renamed a field in the file", async () => {
+    using directory = emptyDirectory();
+    const path = directory.at("plants.db");
+    const store = await open(path);
+    await store.probe();
+    runApart(`connect(path).exec('ALTER TABLE plants RENAME COLUMN ${TEXT} TO other')`, path);
+
+    expect(await add(store, FERN)).toContain(`no column named ${TEXT}`);
+    expect(await store.probe().catch(({ message }: Error) => message)).toContain(
+      `no such column: plants.${TEXT}`,
+    );
+    expect(await hasFailed(store)).toBe(false);
+    store.close();
+  });
+
   test("a conflict in a unique index of the operator's own is an error, and no plant under the id", async () => {
     using directory = emptyDirectory();
     const path = directory.at("plants.db");
