@@ -5,7 +5,7 @@ import type { PlantStoreError } from "../../src/errors.ts";
 import { groupCommit, type GroupCommitOptions } from "../../src/group_commit/group_commit.ts";
 import type { AddOutcome, PlantStore, StoreOutcome } from "../../src/group_commit/plant_store.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
-import { fern, moss } from "../support/plants.ts";
+import { fern, moss, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
 import { promisesSettled } from "../support/promises_settled.ts";
 
 beforeEach(() => void jest.useFakeTimers());
@@ -425,9 +425,14 @@ function timeline(options: GroupCommitOptions = {}) {
   const commits = groupCommit({ ...memoryStore(), add }, { defer, ...options });
 
   function addOne(id: string, units: number): void {
-    const name = "x".repeat(Math.ceil(units / 2));
-    const tag = "y".repeat(units / 2);
-    commits.add({ id: BigInt(id), name, ...(tag !== "" && { tag }) }).then(
+    const optional = "y".repeat(units / 2);
+    // Its texts alone, which have this size in any record.
+    const plant = {
+      id: BigInt(id),
+      [TEXT]: "x".repeat(Math.ceil(units / 2)),
+      ...(optional !== "" && { [OPTIONAL_TEXT]: optional }),
+    } as Partial<NewPlant> as NewPlant;
+    commits.add(plant).then(
       (outcome) => events.push(`${id} ${outcome}`),
       (error: PlantStoreError) => events.push(`${id} ${wordFor(error)}`),
     );

@@ -6,6 +6,7 @@ import { createApp, groupCommit, memoryStore, type Plant, staticTokens } from ".
 import type { ErrorStatus, Same } from "../clients/generated_client.ts";
 import { bearer, TOKEN } from "../support/client.ts";
 import { section } from "../support/guides.ts";
+import { fern, moss, OPTIONAL_TEXT, returned, TEXT } from "../support/plants.ts";
 
 type Client = ReturnType<typeof treaty<ReturnType<typeof createApp>>>;
 type CreatePlant = Client["plants"]["post"];
@@ -40,13 +41,12 @@ test("a client of Eden stores a plant, and gets the error of each status with it
   const authenticate = staticTokens([TOKEN]);
   const app = createApp({ plants: groupCommit(store), ready: () => store.probe(), authenticate });
   const { plants } = treaty(app);
-  const { data, status } = await plants.post(
-    { id: 1, name: "Fern", tag: "indoor" },
-    { headers: bearer() },
-  );
-  expect({ data, status }).toEqual({ data: { name: "Fern", tag: "indoor" }, status: 200 });
+  const fields = returned(fern({ [OPTIONAL_TEXT]: "indoor" }));
+  const { data, status } = await plants.post({ id: 1, ...fields }, { headers: bearer() });
+  expect({ data, status }).toEqual({ data: fields, status: 200 });
 
-  const { error } = await plants.post({ id: 1, name: "Moss" }, { headers: bearer() });
+  const other = returned(moss());
+  const { error } = await plants.post({ id: 1, ...other }, { headers: bearer() });
   if (error?.status !== 409) throw new Error(`Expected 409, got ${error?.status}`);
   const { error: code, message } = error.value;
   expect({ code, message }).toEqual({
@@ -54,7 +54,7 @@ test("a client of Eden stores a plant, and gets the error of each status with it
     message: "`id` is taken by a different plant; choose another id",
   });
 
-  const refusal = await plants.post({ id: 2, name: "Moss" });
+  const refusal = await plants.post({ id: 2, ...other });
   expect({ status: refusal.status, error: refusal.error?.value }).toEqual({
     status: 401,
     error: { error: 4011, message: "the Authorization header must carry a bearer token" },
@@ -70,7 +70,8 @@ test("with `parseDate: false`, as the guide says, a name that looks like a date 
   const authenticate = staticTokens([TOKEN]);
   const app = createApp({ plants: groupCommit(store), ready: () => store.probe(), authenticate });
   const { plants } = treaty(app, { parseDate: false });
-  const { data } = await plants.post({ id: 1, name: "2024-01-01" }, { headers: bearer() });
+  const fields = returned(fern({ [TEXT]: "2024-01-01" }));
+  const { data } = await plants.post({ id: 1, ...fields }, { headers: bearer() });
 
-  expect(data).toEqual({ name: "2024-01-01" });
+  expect(data).toEqual(fields);
 });

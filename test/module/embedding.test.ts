@@ -14,6 +14,7 @@ import {
   type ModuleRuntime,
   skipsRuntimes,
 } from "../support/module_runtimes.ts";
+import { fern, ivy, jsonOf, returned, TEXT } from "../support/plants.ts";
 import { exitCodeOf, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { readError, readPlant } from "../support/responses.ts";
 
@@ -113,35 +114,31 @@ describe.skipIf(skips).each(MOUNTS)("mounted in $what", ({ code, runtime }) => {
   afterAll(() => outer?.[Symbol.asyncDispose]());
 
   test("the app stores a plant, refuses another one under its id, and every wrong token", async () => {
-    const fern = { id: 1, name: "Fern" };
     const headers = { "x-request-id": "from-the-client" };
-    const stored = await post(url, fern, { token: TOKEN, headers });
-    expect({ status: stored.status, body: await stored.json() }).toEqual({
-      status: 200,
-      body: { name: "Fern" },
-    });
+    const stored = await post(url, fern(), { token: TOKEN, headers });
+    expect(await readPlant(stored)).toEqual({ status: 200, body: returned(fern()) });
     expect(stored.headers.get("x-request-id")).toBe("from-the-client");
 
-    const conflict = await post(url, { ...fern, name: "Ivy" }, { token: TOKEN });
+    const conflict = await post(url, ivy(), { token: TOKEN });
     expect(await readError(conflict)).toMatchObject({ status: 409, error: 4091 });
 
-    const wrong = await post(url, fern, { token: "another-token-0123456789" });
+    const wrong = await post(url, fern(), { token: "another-token-0123456789" });
     expect(wrong.headers.get("www-authenticate")).toContain("invalid_token");
     expect(await readError(wrong)).toMatchObject({ status: 401, error: 4012 });
 
-    const none = await post(url, fern, { token: null });
+    const none = await post(url, fern(), { token: null });
     expect(await readError(none)).toMatchObject({ status: 401, error: 4011 });
   });
 
   test("a body over the limit gets 413, with Content-Length or chunked, and 401 without a token", async () => {
-    const large = { id: 2, name: "x".repeat(200_000) };
+    const large = fern({ id: 2, [TEXT]: "x".repeat(200_000) });
     const refused = await post(url, large, { token: TOKEN });
     expect(await readError(refused)).toMatchObject({ status: 413, error: 4131 });
 
     const chunked = await fetch(`${url}/plants`, {
       method: "POST",
       headers: { ...bearer(TOKEN), "content-type": "application/json" },
-      body: new Blob([JSON.stringify(large)]).stream(),
+      body: new Blob([jsonOf(large)]).stream(),
     });
     expect(await readError(chunked)).toMatchObject({ status: 413, error: 4131 });
     expect((await post(url, large, { token: null })).status).toBe(401);
@@ -158,7 +155,7 @@ describe.skipIf(skips).each(MOUNTS)("mounted in $what", ({ code, runtime }) => {
     const ids = Array.from({ length: 12 }, (_, index) => 100 + index);
     const clients = await Promise.all(ids.map(() => connect(outer.url)));
     clients.forEach((client, index) => {
-      const body = JSON.stringify({ id: ids[index], name: "Fern" });
+      const body = jsonOf(fern({ id: ids[index] ?? 0 }));
       client.send(requestOf({ length: body.length + (index % 2), body: body.slice(0, -1) }));
       client.close(index % 3 === 0 ? "close" : "reset");
     });
@@ -166,7 +163,7 @@ describe.skipIf(skips).each(MOUNTS)("mounted in $what", ({ code, runtime }) => {
 
     // Were a plant stored, another one under its id would be refused.
     for (const id of ids) {
-      const other = await post(url, { id, name: "Ivy" }, { token: TOKEN });
+      const other = await post(url, ivy({ id }), { token: TOKEN });
       expect(other.status).toBe(200);
     }
   });
@@ -249,20 +246,19 @@ describe.skipIf(skips)("mounted in an Elysia", () => {
     const changed = code.replace("new Elysia({", `$& ${option},`);
     return project.serve(runtime, `${app}\n${changed}`);
   };
-  const fern = { id: 1, name: "Fern" };
 
   test("with `aot: false`, the app gets the prefix, and has no such path", async () => {
     await using outer = await serve("aot: false");
     expect(await (await fetch(outer.url)).text()).toBe("Welcome to the garden");
 
-    const refused = await post(`${outer.url}/garden`, fern, { token: TOKEN });
+    const refused = await post(`${outer.url}/garden`, fern(), { token: TOKEN });
     expect(await readError(refused)).toMatchObject({ status: 404, error: 4041 });
   });
 
   test("with a prefix, the app is under both", async () => {
     await using outer = await serve('prefix: "/api"');
-    const stored = await post(`${outer.url}/api/garden`, fern, { token: TOKEN });
-    expect(await readPlant(stored)).toEqual({ status: 200, body: { name: "Fern" } });
+    const stored = await post(`${outer.url}/api/garden`, fern(), { token: TOKEN });
+    expect(await readPlant(stored)).toEqual({ status: 200, body: returned(fern()) });
   });
 });
 
@@ -296,7 +292,7 @@ describe.skipIf(skips)("the store of a framework with a build", () => {
         import { inGarden } from "./garden.ts";
         const edited = await import("./garden.ts?edited");
         const isOpen = existsSync(${JSON.stringify(file)});
-        const plant = { method: "POST", body: '{"id":1,"name":"Fern"}', headers: {
+        const plant = { method: "POST", body: '${jsonOf(fern())}', headers: {
           authorization: "Bearer ${TOKEN}", "content-type": "application/json",
         } };
         const send = (mounted) => mounted(new Request("http://localhost/garden/plants", plant));
@@ -363,13 +359,13 @@ describe.skipIf(skips)("a server of one's own", () => {
         ownServer(runtime, new URL("http://127.0.0.1:9/")),
       );
       const { url, child, stderr } = own;
-      const held = post(url, { id: 1, name: "held" }, { token: TOKEN });
+      const held = post(url, fern({ [TEXT]: "held" }), { token: TOKEN });
 
       await stderr.until(/^holds$/m);
       child.kill("SIGTERM");
       while ((await fetch(`${url}/readyz`)).status === 200) await Bun.sleep(5);
 
-      const late = await post(url, { id: 2, name: "Ivy" }, { token: TOKEN });
+      const late = await post(url, ivy({ id: 2 }), { token: TOKEN });
       expect(await readError(late)).toMatchObject({ status: 503, error: 5033 });
 
       child.kill("SIGHUP");
@@ -421,7 +417,7 @@ function ownServer({ kind }: ModuleRuntime, jwksUrl: URL): string {
     });
     const { add } = store;
     store.add = async (batch, options) => {
-      if (batch.some(({ name }) => name === "held")) {
+      if (batch.some((plant) => plant["${TEXT}"] === "held")) {
         console.error("holds");
         await new Promise((resolve) => process.once("SIGHUP", resolve));
       }

@@ -19,7 +19,16 @@ import {
   type ModuleRuntime,
   skipsRuntimes,
 } from "../support/module_runtimes.ts";
-import { fern, ivy, jsonOf, moss, returned } from "../support/plants.ts";
+import {
+  fern,
+  ivy,
+  jsonOf,
+  membersOf,
+  membersWith,
+  moss,
+  returned,
+  TEXT,
+} from "../support/plants.ts";
 import {
   emptyDirectory,
   ROOT,
@@ -333,7 +342,7 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
           };
           const store = { ...memoryStore(), add };
           for (const queue of [groupCommit(store), queueOutside(store)])
-            await tenants.run("garden", () => queue.add({ id: 1n, name: "Fern" }));`;
+            await tenants.run("garden", () => queue.add({ id: 1n, ${membersOf(fern())} }));`;
         await project.write("contexts.ts", program);
 
         expect(await project.run([...runtime.run, "contexts.ts"])).toEqual({
@@ -365,7 +374,8 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
         const program = source
           .replace(IMPORT_TEST, importTest)
           .replace("../../src/database/contract/mod.ts", "plant-store/testing")
-          .replace("../../src/database/sqlite/mod.ts", "plant-store/sqlite");
+          .replace("../../src/database/sqlite/mod.ts", "plant-store/sqlite")
+          .replace("../support/plants.ts", join(ROOT, "test/support/plants.ts"));
         await project.write("sqlite_store.test.ts", program);
 
         const disk = join(project.path, `disk of ${name}`);
@@ -423,7 +433,7 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
 
         const env = { AUTH_TOKENS: TOKEN };
         await using server = await startServer({ cwd: directory.path, env });
-        const statuses = [plant, { ...plant, name: "Fern" }].map(
+        const statuses = [plant, fern({ id: 2n })].map(
           async (plant) => (await post(server.url, plant)).status,
         );
         expect(await Promise.all(statuses)).toEqual([200, 409]);
@@ -609,13 +619,13 @@ async function writeExamples(): Promise<string[]> {
 const EDEN = `
 import { treaty } from "@elysiajs/eden";
 const { plants: client } = treaty<typeof app>("http://localhost:3000");
-const { data, error } = await client.post({ id: 1, name: "Fern" });
-export const name: string | undefined = data?.name;
+const { data, error } = await client.post({ id: 1, ${membersOf(fern())} });
+export const text: string | undefined = data?.${TEXT};
 if (error?.status === 409) console.log(error.value.message.length);
 // @ts-expect-error A plant has no such field.
 console.log(data?.noSuchField);
-// @ts-expect-error A name is a string.
-await client.post({ id: 1, name: 7 });
+// @ts-expect-error A text is not a number.
+await client.post({ id: 1, ${membersWith("7")} });
 // @ts-expect-error There is no response with this status.
 if (error?.status === 418) console.log(error.value);
 `;

@@ -7,6 +7,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import type * as sqlite from "../../src/database/sqlite/mod.ts";
 import type * as source from "../../src/mod.ts";
+import { fern, TEXT } from "../support/plants.ts";
 
 const { MODULE = "" } = process.env;
 const [directory = "", rounds = ""] = process.argv.slice(2);
@@ -22,10 +23,9 @@ client.execute("SELECT count(*) FROM plants").fetchall()
 client.close()`;
 
 /** Under ids that the clients do not use. */
-const LARGE = Array.from({ length: 900 }, (_, id) => ({
-  id: -1n - BigInt(id),
-  name: "x".repeat(5_000),
-}));
+const LARGE = Array.from({ length: 900 }, (_, id) =>
+  fern({ id: -1 - id, [TEXT]: "x".repeat(5_000) }),
+);
 
 for (let round = 0; round < Number(rounds); round++) {
   const path = join(directory, `${round}.db`);
@@ -41,7 +41,7 @@ for (let round = 0; round < Number(rounds); round++) {
     for (;;) {
       if (stop) return;
       const own = ++id;
-      await plants.add({ id: BigInt(own), name: "Fern" }).then(
+      await plants.add(fern({ id: own })).then(
         () => acknowledged.push(own),
         () => (stop = true),
       );

@@ -23,12 +23,13 @@ import { test } from "node:test";
 
 import { plantStoreContract } from "../../src/database/contract/mod.ts";
 import { type SqliteStore, sqliteStore } from "../../src/database/sqlite/mod.ts";
+import { fern, ivy, moss, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
 
 const directory = mkdtempSync(join(tmpdir(), "plant-store-"));
 process.on("exit", () => rmSync(directory, { recursive: true, force: true }));
 
-const FERN = { id: 1n, name: "Fern" };
-const MOSS = { id: 2n, name: "Moss", tag: "indoor" };
+const FERN = fern();
+const MOSS = moss({ id: 2n, [OPTIONAL_TEXT]: "indoor" });
 const UNAVAILABLE = { name: "PlantStoreError", code: "storage_unavailable" };
 
 let files = 0;
@@ -70,7 +71,10 @@ test("sqliteStore() finds what was stored before, and leaves one file that only 
   assert.equal(statSync(path).mode & 0o777, 0o600);
 
   const after = await sqliteStore(path);
-  assert.deepEqual(await add(after, FERN, { ...MOSS, tag: "outdoor" }), ["present", "conflict"]);
+  assert.deepEqual(await add(after, FERN, { ...MOSS, [OPTIONAL_TEXT]: "outdoor" }), [
+    "present",
+    "conflict",
+  ]);
   await after[Symbol.asyncDispose]();
   assert.equal(existsSync(`${path}-wal`), false);
   await assert.rejects(add(after, FERN), UNAVAILABLE);
@@ -124,7 +128,7 @@ test("sqliteStore() opens a copy that is in no WAL mode, and stores its first pl
 
 test("add() stores nothing of a batch that has no plant in it, and goes on", async () => {
   const store = await sqliteStore(newPath());
-  const broken = { id: 3n, name: Symbol("Ivy") as unknown as string };
+  const broken = fern({ id: 3n, [TEXT]: Symbol("Ivy") as unknown as string });
 
   // A bug of the caller, and no state of the storage: the client gets 500.
   await assert.rejects(
@@ -303,7 +307,7 @@ test("a store whose file was replaced, or whose WAL was removed, fails for good"
     before.close();
 
     const store = await sqliteStore(path);
-    await add(store, { id: 3n, name: "Ivy" });
+    await add(store, ivy({ id: 3n }));
     lose(path);
     await assert.rejects(add(store, MOSS), UNAVAILABLE);
     const failure = (await store.failed) as Error & { readonly cause: Error };
@@ -442,10 +446,7 @@ test("sqliteStore() begins a new WAL after a failed fsync, but not while another
 test("a store that meets a corrupt page refuses every call from then on, and writes nothing more", async () => {
   const path = newPath();
   const before = await sqliteStore(path);
-  const plants = Array.from({ length: 200 }, (_, id) => ({
-    id: BigInt(id),
-    name: "Fern".repeat(50),
-  }));
+  const plants = Array.from({ length: 200 }, (_, id) => fern({ id, [TEXT]: "Fern".repeat(50) }));
 
   await add(before, ...plants);
   before.close();
@@ -458,7 +459,7 @@ test("a store that meets a corrupt page refuses every call from then on, and wri
   const store = await sqliteStore(path);
   await assert.rejects(add(store, ...plants), UNAVAILABLE);
   await store.failed;
-  await assert.rejects(add(store, { id: -1n, name: "Moss" }), UNAVAILABLE);
+  await assert.rejects(add(store, moss({ id: -1n })), UNAVAILABLE);
   assert.deepEqual(readFileSync(path), bytes);
   store.close();
 
@@ -476,7 +477,7 @@ test("a full disk refuses plants, loses none, and takes them again once there is
   const store = await sqliteStore(path);
   writeFileSync(filler, new Uint8Array(2 ** 20));
 
-  const plantOf = (id: bigint) => ({ id, name: `${id}`.repeat(1_000) });
+  const plantOf = (id: bigint) => fern({ id, [TEXT]: `${id}`.repeat(1_000) });
   let stored = 0n;
 
   const addAll = async () => {

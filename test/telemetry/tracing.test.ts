@@ -10,7 +10,7 @@ import type { AppOptions } from "../../src/http/app.ts";
 import { startTracing } from "../../src/telemetry/tracing.ts";
 import { postPlant, testApp, TOKEN } from "../support/app.ts";
 import { startCollector } from "../support/collector.ts";
-import { fern, ivy } from "../support/plants.ts";
+import { fern, ivy, TEXT } from "../support/plants.ts";
 
 afterEach(() => {
   for (const name of Object.keys(process.env))
@@ -145,7 +145,7 @@ test("no token, plant, query, made-up path or other header leaves in a span, and
 
   const { requests, resources, spans } = await traced(
     [
-      postPlant(fern({ name: "secret" })),
+      postPlant(fern({ [TEXT]: "secret" })),
       postPlant('{"secret": '),
       postPlant(fern({ id: 2n }), { ...secret, traceparent: `00-${TRACE_ID}-${PARENT}-01` }),
       get("/plants?access_token=secret", secret),
