@@ -286,12 +286,14 @@ function ofProcess(server: HttpServer, log: LogOutput): Metric[] {
       labels: { version: version() },
       value: 1,
     },
+
     {
       name: "plant_store_log_lines_lost_total",
       help: "Lines of the log that stderr did not take",
       type: "counter",
       value: log.lostLines(),
     },
+
     ...(expires === undefined
       ? []
       : [

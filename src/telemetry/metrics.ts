@@ -141,12 +141,14 @@ export function createMetrics() {
           "counter",
           byOutcome,
         ),
+
         metric(
           "plant_store_plants_by_token_total",
           "Plants that returned 200, retries too, by the name of the stored token",
           "counter",
           Array.from(byToken, ([token, value]) => ({ labels: { token }, value })),
         ),
+
         metric("plant_store_batch_plants", "Plants a commit", "histogram", batches.samples()),
         metric(
           "plant_store_commit_duration_seconds",
@@ -154,6 +156,7 @@ export function createMetrics() {
           "histogram",
           commits.samples(),
         ),
+
         metric(
           "plant_store_event_loop_blocked_seconds_total",
           "How long the event loop was blocked, in delays of half a second and more",
@@ -165,6 +168,7 @@ export function createMetrics() {
       const byPath = [...durations.values()].flatMap(({ labels, observed }) =>
         observed.samples(labels),
       );
+
       const ofRequests = [
         metric("plant_store_requests_total", "Requests answered", "counter", [
           ...requests.values(),

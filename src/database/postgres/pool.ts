@@ -22,19 +22,23 @@ export type Work<Result> = (connection: Connection, attempt: number) => Promise<
 export interface PoolOptions {
   /** How many pieces of work may be in flight at once, each on its own connection. */
   readonly size: number;
+
   /** Opens a connection. It settles in any case: whoever connects has a time limit. */
   readonly connect: () => Promise<Connection>;
+
   /**
    * The server in use, as all pools of a database know it. Connections to any other are closed
    * before they are used, and while their work is overdue.
    */
   readonly current: () => PostgresHost | undefined;
+
   /**
    * Called with a server that did not reply to a statement within a second.
    *
    * @default does nothing
    */
   readonly onSilence?: (host: PostgresHost) => void;
+
   /**
    * Asks another connection why a server does not reply. Work that times out rejects with the
    * answer, until other work succeeds. Never rejects.
@@ -42,6 +46,7 @@ export interface PoolOptions {
    * @default `DEADLINE`
    */
   readonly explainSilence?: () => Promise<PostgresFailure | undefined>;
+
   /**
    * The server ends every statement within this time, in milliseconds. No later reply comes.
    *

@@ -32,24 +32,28 @@ export interface ConnectOptions {
    * @default {"create"}
    */
   readonly access?: Access;
+
   /**
    * Called with the migrations that were applied, and whether that created the database.
    *
    * @default does nothing
    */
   readonly onMigrated?: (applied: readonly Migration[], isNew: boolean) => void;
+
   /**
    * How long to wait for the lock of another process, in milliseconds.
    *
    * @default {BUSY_TIMEOUT_MS}
    */
   readonly busyTimeoutMs?: number;
+
   /**
    * Whether to reset the WAL, while other writers wait. After a failed fsync it is always reset.
    *
    * @default {false}
    */
   readonly resetsWal?: boolean;
+
   /**
    * Called if the WAL was to be reset, and another process uses it.
    *
