@@ -433,7 +433,7 @@ test.concurrent.each([
 
     const script = (blocks("HTTPS", "sh")[index] ?? "")
       .replaceAll("/etc/plant-store", home.at("etc"))
-      .replace("-g plant-store", `-g ${process.getgid?.()}`);
+      .replace("group=plant-store", `group=${process.getgid?.()}`);
     const { exitCode, stdout } = await runToEnd({
       program: ["sh", "-euc", `umask 077; systemctl() { echo "$*"; }\n${script}`],
       cwd: home.path,
