@@ -7,7 +7,7 @@ import { withDeadline } from "../../src/async/timers.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { testApp, TOKEN } from "../support/app.ts";
 import { BROWSER, skipsBrowser } from "../support/browser.ts";
-import { fern, returned } from "../support/plants.ts";
+import { fern, membersOf, returned } from "../support/plants.ts";
 import { ROOT, TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -54,7 +54,7 @@ test.skipIf(skips)(
       const response = await fetchWithRetries("/plants", {
         method: "POST",
         headers: { authorization: "Bearer ${TOKEN}", "content-type": "application/json" },
-        body: JSON.stringify({ id: int64(2n ** 63n - 1n), name: "Fern" }),
+        body: JSON.stringify({ id: int64(2n ** 63n - 1n), ${membersOf(fern())} }),
       });
       return { status: response.status, body: await response.json() };
     })()`);
@@ -96,7 +96,7 @@ test.skipIf(skips)(
           method: "POST",
           keepalive: true,
           headers: { authorization: "Bearer ${TOKEN}", "content-type": "application/json" },
-          body: JSON.stringify({ id: ${id}, name: "Fern" }),
+          body: JSON.stringify({ id: ${id}, ${membersOf(fern())} }),
         }));
       })()`);
       await page.goto("about:blank");

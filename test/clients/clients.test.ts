@@ -3,9 +3,11 @@ import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "
 import { join } from "node:path";
 
 import { fetchWithRetries, int64 } from "../../src/http/client.ts";
+import { INT64_MAX, type NewPlant } from "../../src/plant/plant.ts";
 import { TOKEN } from "../support/client.ts";
 import { table } from "../support/guides.ts";
 import { MODULE_RUNTIMES, skipsRuntimes } from "../support/module_runtimes.ts";
+import { fern, ivy, jsonOf, moss, OPTIONAL_TEXT, returned, TEXT } from "../support/plants.ts";
 import {
   emptyDirectory,
   runToEnd,
@@ -15,7 +17,7 @@ import {
 } from "../support/program.ts";
 import { startProxy } from "../support/tcp_proxy.ts";
 import { createPlant as createPlantByEden } from "./eden_client.ts";
-import type { Connection, CreatePlant, Outcome } from "./generated_client.ts";
+import type { Connection, CreatePlant, Outcome, Plant } from "./generated_client.ts";
 import {
   bundle,
   generateClients,
@@ -82,30 +84,30 @@ describe.skipIf(skipped)("a client generated from the document", () => {
     await using plants = await startPlants({ cwd, env: { REQUEST_TIMEOUT_MS: "300" } });
     const { connection } = plants;
     const createPlant = await clientOf(program);
-    const fern = { id: 1, name: "Fern" };
+    const leaf = fern({ id: 2, [TEXT]: "🌿", [OPTIONAL_TEXT]: "indoor" });
     const latin1 = { "Content-Type": "application/json; charset=iso-8859-1" };
 
     const outcomes = [
-      await createPlant(fern, connection),
-      await createPlant({ id: 2, name: "🌿", tag: "indoor" }, connection),
-      await createPlant({ id: 3, name: "\0" }, connection).catch(({ message }) => message),
-      await createPlant(fern, { ...connection, token: "unknown-token-0123456789" }),
-      await createPlant(fern, { ...connection, token: metrics.stdout.trim() }),
-      await createPlant({ id: 1, name: "Ivy" }, connection),
-      await createPlant({ id: 3, name: "x".repeat(65_536) }, connection),
-      await createPlant(fern, { ...connection, headers: latin1 }),
+      await createPlant(sent(fern()), connection),
+      await createPlant(sent(leaf), connection),
+      await createPlant(sent(fern({ [TEXT]: "\0" })), connection).catch(({ message }) => message),
+      await createPlant(sent(fern()), { ...connection, token: "unknown-token-0123456789" }),
+      await createPlant(sent(fern()), { ...connection, token: metrics.stdout.trim() }),
+      await createPlant(sent(ivy()), connection),
+      await createPlant(sent(fern({ [TEXT]: "x".repeat(65_536) })), connection),
+      await createPlant(sent(fern()), { ...connection, headers: latin1 }),
     ];
 
     expect(outcomes.map(withoutNone)).toEqual([
-      { status: 200, name: "Fern" },
-      { status: 200, name: "🌿", tag: "indoor" },
+      { status: 200, ...returned(fern()) },
+      { status: 200, ...returned(leaf) },
       // Python's client obeys the pattern of the document itself.
       program === "python"
-        ? expect.stringContaining("Invalid value for `name`")
+        ? expect.stringContaining(`Invalid value for \`${TEXT}\``)
         : {
             status: 400,
             error: 4002,
-            message: "`name` must not contain U+0000 or a lone surrogate",
+            message: `\`${TEXT}\` must not contain U+0000 or a lone surrogate`,
           },
       { status: 401, error: 4012, message: "the bearer token is not valid" },
       { status: 403, error: 4031, message: 'the token does not have the required scope "write"' },
@@ -117,7 +119,7 @@ describe.skipIf(skipped)("a client generated from the document", () => {
       { status: 413, error: 4131, message: "the body must have at most 65536 bytes" },
       // Eden has the Content-Type of its own for every plant.
       program === "eden"
-        ? { status: 200, name: "Fern" }
+        ? { status: 200, ...returned(fern()) }
         : {
             status: 415,
             error: 4151,
@@ -125,14 +127,11 @@ describe.skipIf(skipped)("a client generated from the document", () => {
           },
     ]);
 
-    expect(await plants.stored()).toEqual([
-      '{"id":1,"name":"Fern"}',
-      '{"id":2,"name":"🌿","tag":"indoor"}',
-    ]);
+    expect(await plants.stored()).toEqual([jsonOf(fern()), jsonOf(leaf)]);
 
     using locked = new Database(join(cwd, "plants.db"));
     locked.run("BEGIN IMMEDIATE");
-    const refused = await createPlant({ id: 3, name: "Moss" }, connection);
+    const refused = await createPlant(sent(moss({ id: 3 })), connection);
     locked.run("ROLLBACK");
 
     // The lock's own limit and that of the request end at the same time: either may be the reason
@@ -154,7 +153,7 @@ describe.skipIf(skipped)("a client generated from the document", () => {
       "storeFern",
     );
     expect(await storeFern(plants.url, TOKEN)).toBe("Fern");
-    expect(await plants.stored()).toEqual(['{"id":9223372036854775807,"name":"Fern"}']);
+    expect(await plants.stored()).toEqual([expect.stringMatching(/^\{"id":9223372036854775807,/)]);
     await expect(storeFern(plants.url, `${TOKEN}-not`)).rejects.toThrow(
       "4012: the bearer token is not valid",
     );
@@ -166,14 +165,14 @@ describe.skipIf(skipped)("a client generated from the document", () => {
       await using plants = await startPlants();
       const createPlant = await clientOf(program);
 
-      const send = async (name: string, id: bigint, as: (id: bigint) => unknown) => {
-        const outcome = await createPlant({ id: as(id) as number, name }, plants.connection).catch(
-          (error) => error,
-        );
+      const send = async (text: string, id: bigint, as: (id: bigint) => unknown) => {
+        const plant = fern({ id, [TEXT]: text });
+        const body = { ...plant, id: as(id) as number };
+        const outcome = await createPlant(body, plants.connection).catch((error) => error);
         if (outcome instanceof Error) return outcome.name;
         if (outcome.status !== 200) return `${outcome.status}`;
         const lines = await plants.stored();
-        return lines.includes(`{"id":${id},"name":"${name}"}`) ? "exact" : "200, but another id";
+        return lines.includes(jsonOf(plant)) ? "exact" : "200, but another id";
       };
 
       // A Python int has any size, and its program gets the digits.
@@ -193,7 +192,7 @@ describe.skipIf(skipped)("a client generated from the document", () => {
     const program = [process.execPath, join(clients, "programs/axios.ts")];
     const { stdout } = await runToEnd({ program, args: [plants.url, TOKEN], cwd: clients });
     expect(stdout).toBe("[400,200]\n");
-    expect(await plants.stored()).toEqual(['{"id":9223372036854775807,"name":"Fern"}']);
+    expect(await plants.stored()).toEqual([jsonOf(fern({ id: INT64_MAX }))]);
   });
 
   test.each([...TYPESCRIPT, EDEN])(
@@ -209,10 +208,10 @@ describe.skipIf(skipped)("a client generated from the document", () => {
         baseUrl: `http://127.0.0.1:${proxy.port}`,
         fetch: fetchWithRetries,
       };
-      const outcome = await createPlant({ id: 1, name: "Fern" }, connection);
-      expect(withoutNone(outcome)).toEqual({ status: 200, name: "Fern" });
+      const outcome = await createPlant(sent(fern()), connection);
+      expect(withoutNone(outcome)).toEqual({ status: 200, ...returned(fern()) });
       expect(proxy.lost()).toBe(1);
-      expect(await plants.stored()).toEqual(['{"id":1,"name":"Fern"}']);
+      expect(await plants.stored()).toEqual([jsonOf(fern())]);
     },
   );
 
@@ -227,17 +226,17 @@ describe.skipIf(skipped)("a client generated from the document", () => {
       const { exitCode, stdout } = await runToEnd({ program, args, cwd: clients });
 
       expect({ exitCode, lost: proxy.lost() }).toEqual({ exitCode: 0, lost: 1 });
-      expect(JSON.parse(stdout)).toEqual(
-        ["Fern", "Ivy", "Moss"].map((name) => ({ status: 200, name })),
-      );
-      expect(await plants.stored()).toEqual([
-        '{"id":9223372036854775805,"name":"Fern"}',
-        '{"id":9223372036854775806,"name":"Ivy"}',
-        '{"id":9223372036854775807,"name":"Moss"}',
-      ]);
+      const ferns = [INT64_MAX - 2n, INT64_MAX - 1n, INT64_MAX].map((id) => fern({ id }));
+      expect(JSON.parse(stdout)).toEqual(ferns.map((each) => ({ status: 200, ...returned(each) })));
+      expect(await plants.stored()).toEqual(ferns.map(jsonOf));
     },
   );
 });
+
+/** A plant as the generated types have it. */
+function sent({ id, ...fields }: NewPlant): Plant {
+  return { id: Number(id), ...fields };
+}
 
 /** What a program makes of a member that is absent is its own matter: Python has None. */
 function withoutNone(outcome: Outcome | string): object | string {

@@ -1,3 +1,5 @@
+import type { Plant as Fields } from "../../src/plant/plant.ts";
+
 /** What every client is told. */
 export interface Connection {
   readonly baseUrl: string;
@@ -16,14 +18,12 @@ export type ErrorStatus = 400 | 401 | 403 | 409 | 413 | 415 | 500 | 503;
 
 /** What a call came to, as the generated types have it. */
 export type Outcome =
-  | { readonly status: 200; readonly name: string; readonly tag?: string | undefined }
+  | ({ readonly status: 200 } & { readonly [Field in keyof Fields]: Fields[Field] | undefined })
   | { readonly status: number; readonly error: number; readonly message: string };
 
 /** The body of a request, as the generated types have it. */
-export interface Plant {
+export interface Plant extends Fields {
   readonly id: number;
-  readonly name: string;
-  readonly tag?: string;
 }
 
 /** How each program here calls the client that it is about. */

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { executable } from "../support/executable.ts";
 import { codeThatExports } from "../support/guides.ts";
 import { missing } from "../support/missing.ts";
+import { fern, returned } from "../support/plants.ts";
 import { emptyDirectory, ROOT } from "../support/program.ts";
 import type { CreatePlant } from "./generated_client.ts";
 
@@ -43,7 +44,7 @@ export async function generateClients({ python }: { readonly python: boolean }) 
   const directory = emptyDirectory();
   const { path } = directory;
   cpSync(join(HERE, "programs"), join(path, "programs"), { recursive: true });
-  cpSync(join(HERE, "generated_client.ts"), join(path, "generated_client.ts"));
+  await writeRecord(path);
   symlinkSync(MODULES, join(path, "node_modules"));
   mkdirSync(join(path, "generated"));
   cpSync(join(ROOT, "src/http/client.ts"), join(path, "programs/client.ts"));
@@ -82,6 +83,17 @@ export async function generateClients({ python }: { readonly python: boolean }) 
   ]);
 
   return directory;
+}
+
+/** What the programs need of the record: its type, and the fields of a plant. */
+async function writeRecord(path: string): Promise<void> {
+  const source = await Bun.file(join(ROOT, "src/plant/plant.ts")).text();
+  const [fields = ""] = /^export interface Plant \{.*?^\}/ms.exec(source) ?? [];
+  const types = await Bun.file(join(HERE, "generated_client.ts")).text();
+  const own = types.replace(/^import .*$/m, fields.replace("Plant", "Fields"));
+  await Bun.write(join(path, "generated_client.ts"), own);
+  const constant = `export const FERN = ${JSON.stringify(returned(fern()))};\n`;
+  await Bun.write(join(path, "programs/fern.ts"), constant);
 }
 
 const JAR = "node_modules/@openapitools/openapi-generator-cli/bin/openapi-generator.jar";

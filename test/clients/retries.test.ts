@@ -314,11 +314,7 @@ test("int64() says that a runtime has no JSON.rawJSON", () => {
 });
 
 test.each<[string, () => BodyInit, string]>([
-  [
-    "a text",
-    () => '{"id":9223372036854775807,"name":"🌿"}',
-    '{"id":9223372036854775807,"name":"🌿"}',
-  ],
+  ["a text", () => '{"id":9223372036854775807,"x":"🌿"}', '{"id":9223372036854775807,"x":"🌿"}'],
   ["bytes", () => new TextEncoder().encode("\ufeff\0\r\n"), "\ufeff\0\r\n"],
   ["a stream", () => new Blob(["one", "two"]).stream(), "onetwo"],
 ])("fetchWithRetries() sends the same bytes each time: %s", async (_what, bodyOf, text) => {

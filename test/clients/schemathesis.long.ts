@@ -3,6 +3,7 @@ import { existsSync } from "node:fs";
 
 import { TOKEN } from "../support/client.ts";
 import { skipped } from "../support/missing.ts";
+import { TEXT } from "../support/plants.ts";
 import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -25,7 +26,7 @@ describe.skipIf(skips)("stock Schemathesis", () => {
     );
 
     expect(exitCode).toBe(1);
-    expect(stdout).toContain("`name` must not contain U+0000");
+    expect(stdout).toContain(`\`${TEXT}\` must not contain U+0000`);
   });
 });
 

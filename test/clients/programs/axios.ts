@@ -1,6 +1,7 @@
 import axios, { create } from "axios";
 
 import { int64 } from "./client.ts";
+import { FERN } from "./fern.ts";
 
 /** Every runtime has it. */
 declare const process: { readonly argv: readonly string[] };
@@ -18,5 +19,5 @@ console.log(JSON.stringify([viaInt64, await statusOf(client, 9223372036854775807
 
 async function statusOf({ post }: Pick<typeof axios, "post">, id: number | bigint) {
   const options = { headers: { authorization: `Bearer ${token}` }, validateStatus: () => true };
-  return (await post(`${baseUrl}/plants`, { id, name: "Fern" }, options)).status;
+  return (await post(`${baseUrl}/plants`, { id, ...FERN }, options)).status;
 }

@@ -5,6 +5,7 @@ import {
 } from "../generated/hey_api";
 import { client } from "../generated/hey_api/client.gen";
 import type { CreatePlant, ErrorStatus, Same } from "../generated_client.ts";
+import { FERN } from "./fern.ts";
 
 export const createPlant: CreatePlant = async (plant, { baseUrl, token, headers = {}, fetch }) => {
   // Not a client of its own in each call: it is handed on to `new Request()`, and Deno takes its
@@ -23,7 +24,7 @@ true satisfies Same<keyof CreatePlantErrors, ErrorStatus | "default">;
 
 export const wrong = [
   // @ts-expect-error An id is not a string.
-  () => callCreatePlant({ body: { id: "1", name: "Fern" } }),
-  // @ts-expect-error A plant has a name.
+  () => callCreatePlant({ body: { id: "1", ...FERN } }),
+  // @ts-expect-error A plant has more than an id.
   () => callCreatePlant({ body: { id: 1 } }),
 ];

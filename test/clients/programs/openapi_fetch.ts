@@ -1,6 +1,7 @@
 import createClient from "openapi-fetch";
 
 import type { Connection, CreatePlant, ErrorStatus, Same } from "../generated_client.ts";
+import { FERN } from "./fern.ts";
 import type { components, paths } from "./plants.d.ts";
 
 export const createPlant: CreatePlant = async (plant, connection) => {
@@ -26,7 +27,7 @@ true satisfies Same<
 
 export const wrong = (connection: Connection) => [
   // @ts-expect-error An id is not a string.
-  connect(connection).POST("/plants", { body: { id: "1", name: "Fern" } }),
-  // @ts-expect-error A plant has a name.
+  connect(connection).POST("/plants", { body: { id: "1", ...FERN } }),
+  // @ts-expect-error A plant has more than an id.
   connect(connection).POST("/plants", { body: { id: 1 } }),
 ];

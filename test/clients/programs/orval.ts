@@ -4,6 +4,7 @@ import {
   type Error,
 } from "../generated/orval.ts";
 import type { CreatePlant, ErrorStatus, Same } from "../generated_client.ts";
+import { FERN } from "./fern.ts";
 
 export const createPlant: CreatePlant = async (plant, connection) => {
   const response = await callCreatePlant(plant, { connection });
@@ -17,7 +18,7 @@ true satisfies ErrorStatus extends createPlantResponse["status"] ? true : false;
 
 export const wrong = [
   // @ts-expect-error An id is not a string.
-  () => callCreatePlant({ id: "1", name: "Fern" }),
-  // @ts-expect-error A plant has a name.
+  () => callCreatePlant({ id: "1", ...FERN }),
+  // @ts-expect-error A plant has more than an id.
   () => callCreatePlant({ id: 1 }),
 ];
