@@ -180,8 +180,7 @@ function withJson(io: Io): Io {
         colors: false,
         output: io.log,
       });
-      // A brace would begin a placeholder.
-      logging.log.error(text.trimEnd().replace(/[{}]/g, "$&$&"));
+      logging.log.error(text.trimEnd());
     },
   };
 }

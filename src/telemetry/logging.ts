@@ -68,7 +68,7 @@ export function startLogging({ level, format, colors, output }: LoggingOptions) 
     for (const { record, count } of ended) {
       const suppressed = count - WRITTEN_PER_WINDOW;
       if (suppressed <= 0 || (record.level !== "warning" && record.level !== "error")) continue;
-      const message = `Suppressed {suppressed} more lines: ${String(record.rawMessage)}`;
+      const message = `Suppressed ${suppressed} more lines: ${String(record.rawMessage)}`;
       log[record.level](message, { suppressed, reason: record.properties["reason"] });
     }
   }
@@ -126,7 +126,7 @@ function lostRecord(lost: number): LogRecord {
 
 /** A log store refuses a field of two types: a cause is the same object, whatever was thrown. */
 function json(): TextFormatter {
-  const line = getJsonLinesFormatter({ properties: "flatten" });
+  const line = getJsonLinesFormatter({ message: "template", properties: "flatten" });
   return (record) => {
     const { cause } = record.properties;
     if (cause === undefined) return line(record);
@@ -142,12 +142,15 @@ function factsOf(error: unknown): Record<string, unknown> {
   return { name, message, code, stack, cause: cause === undefined ? undefined : factsOf(cause) };
 }
 
-/** The message with its properties, which LogTape's own format for people omits. */
+/**
+ * The message with its properties, which LogTape's own format for people omits. A message is no template: it
+ * may have a path with braces.
+ */
 function pretty(colors: boolean): TextFormatter {
   return (colors ? getAnsiColorFormatter : getTextFormatter)({
     timestamp: "time",
-    format: ({ timestamp, level, message, record }) =>
-      `${timestamp} ${level} ${message}${Object.entries(record.properties).map(property).join("")}`,
+    format: ({ timestamp, level, record }) =>
+      `${timestamp} ${level} ${escapeControls(String(record.rawMessage))}${Object.entries(record.properties).map(property).join("")}`,
   });
 }
 

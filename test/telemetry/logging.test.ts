@@ -71,6 +71,22 @@ test("for people, no property looks like another one, ends the line or moves the
   expect(text).not.toMatch(/[^\P{C}\n]/u);
 });
 
+test.each(["json", "pretty"] as const)("a message is written as it is, in %s", (format) => {
+  let text = "";
+  const output = { log: (line: string) => (text += line), lostLines: () => 0 };
+  using memory = memoryLog({ format, output });
+  memory.log.warning("Created an empty database: /srv/{env}/{{plants}}.db", { env: "other" });
+  expect(text).toContain("Created an empty database: /srv/{env}/{{plants}}.db");
+});
+
+test("for people, no message ends the line or moves the cursor", () => {
+  let text = "";
+  const output = { log: (line: string) => (text += line), lostLines: () => 0 };
+  using memory = memoryLog({ format: "pretty", output });
+  memory.log.warning("Created an empty database: /srv/a\n12:00:00.000 ERR \u001b[2Jb.db");
+  expect(text).toEndWith(String.raw`: /srv/a\u{a}12:00:00.000 ERR \u{1b}[2Jb.db` + "\n");
+});
+
 test.each<[string, unknown, object]>([
   ["a text", "disk full", { message: "disk full" }],
   ["an error", new TypeError("disk full"), { name: "TypeError", message: "disk full" }],
