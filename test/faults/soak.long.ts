@@ -4,7 +4,6 @@ import { readdirSync } from "node:fs";
 import { withDeadline } from "../../src/async/timers.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { TOKEN } from "../support/client.ts";
-import { AUDIENCE, ISSUER, jwksServer, signed, signingKey } from "../support/jwks.ts";
 import { INTACT, type Ledger, printed } from "../support/ledger.ts";
 import {
   connect,
@@ -25,6 +24,8 @@ import { fern, jsonOf } from "../support/plants.ts";
 import { memoryOf } from "../support/proc.ts";
 import { skipsProc } from "../support/program.ts";
 import { startOnDisk, stop } from "./health.ts";
+import { jwtClients } from "./jwt_clients.ts";
+import { type Kind, type Sending, STORED } from "./odd_clients.ts";
 
 /** `SOAK_SECONDS=300 bun test ./test/faults/soak.long.ts` is the whole of it. */
 const SECONDS = Number(process.env["SOAK_SECONDS"] ?? 30);
@@ -54,25 +55,21 @@ const JUNK_MS = 500;
 test.skipIf(skipsProc())(
   "a server under good, bad and hostile load loses nothing, responds as it should, and does not grow",
   async () => {
-    const key = await signingKey("EdDSA");
-    const forger = await signingKey("EdDSA", key.kid);
-    await using provider = jwksServer(key);
-    const jwtSettings = {
-      AUTH_JWKS_URL: provider.url.href,
-      AUTH_ISSUER: ISSUER,
-      AUTH_AUDIENCE: AUDIENCE,
+    await using jwts = await jwtClients();
+    const env = {
+      REQUEST_TIMEOUT_MS: "5000",
+      ...jwts.env,
     };
-    await using server = await startOnDisk({ env: { REQUEST_TIMEOUT_MS: "5000", ...jwtSettings } });
+    await using server = await startOnDisk({ env });
     const { url, disk, ledger } = server;
     const { pid } = server.child;
     const random = randomFrom(printedSeed("soak"));
     const next = randomPlants(random, { again: 0.2 });
 
-    const kinds = oddClients(url, ledger, next, random, (signer) => {
-      const exp = Math.floor(Date.now() / 1_000) + 600;
-      const claims = { iss: ISSUER, aud: AUDIENCE, exp, jti: crypto.randomUUID() };
-      return signed(signer === "provider" ? key : forger, claims);
-    });
+    const kinds = [
+      ...oddClients(url, ledger, next, random),
+      ...jwts.kinds(sending(url, ledger, next)),
+    ];
 
     const descriptors = () => readdirSync(`/proc/${pid}/fd`).length;
     const before = descriptors();
@@ -151,32 +148,12 @@ async function meanMemory(pid: number, milliseconds: number): Promise<number> {
   return samples.reduce((sum, sample) => sum + sample, 0) / samples.length;
 }
 
-/**
- * Clients that each send one request again and again; what may come of it, beside a 503, is in
- * `expected`.
- */
-type Kind = readonly [
-  name: string,
-  clients: number,
-  pauseMs: number,
-  expected: RegExp,
-  once: () => Promise<string>,
-];
-
-const STORED = /^(?:200|409\/4091)$/;
 const PLANT = jsonOf(fern());
 
-/** Clients of every bad kind, and good ones that are odd. Each request has a connection of its own. */
-function oddClients(
-  url: string,
-  ledger: Ledger,
-  next: () => NewPlant,
-  random: () => number,
-  jwtBy: (signer: "provider" | "forger") => Promise<string>,
-): readonly Kind[] {
+/** What clients do. */
+function sending(url: string, ledger: Ledger, next: () => NewPlant): Sending {
   const ask = (bytes: string | Uint8Array) =>
     onConnection(url, (connection) => connection.request(bytes));
-  const post = (body: string, token?: string) => ask(postBytes(body, token));
 
   /** Sends a plant, tells the ledger, and says what came of it. */
   const store = async (send: (plant: NewPlant) => Promise<string>) => {
@@ -187,6 +164,18 @@ function oddClients(
     return seen === "409/4091" && !ledger.hasRival(plant) ? "409 without a rival" : seen;
   };
 
+  return { ask, store };
+}
+
+/** Clients of every bad kind, and good ones that are odd. Each request has a connection of its own. */
+function oddClients(
+  url: string,
+  ledger: Ledger,
+  next: () => NewPlant,
+  random: () => number,
+): readonly Kind[] {
+  const { ask, store } = sending(url, ledger, next);
+  const post = (body: string, token?: string) => ask(postBytes(body, token));
   const storeSlowly = (plant: NewPlant) =>
     onConnection(url, (connection) => sendSlowly(connection, postBytes(plant)));
   const authorized = `\r\nAuthorization: Bearer ${TOKEN}\r\n\r\n`;
@@ -199,14 +188,6 @@ function oddClients(
       10,
       /^401\/4011$/,
       () => ask(postBytes(PLANT).replace(/Authorization.*\r\n/, "")),
-    ],
-    ["a forged JWT", 4, 10, /^401\/4012$/, async () => post(PLANT, await jwtBy("forger"))],
-    [
-      "a new JWT",
-      2,
-      20,
-      STORED,
-      () => store(async (plant) => ask(postBytes(plant, await jwtBy("provider")))),
     ],
     ["bad JSON", 2, 10, /^400\/4001$/, () => post('{"id": 1, "name": "Fern"')],
     ["a wrong shape", 2, 10, /^400\/4002$/, () => post('{"id": "1", "name": null}')],

@@ -1,7 +1,7 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
 
-import { CLOSED_PORT, post, TOKEN } from "../support/client.ts";
+import { post, TOKEN } from "../support/client.ts";
 import { skipsWithout } from "../support/missing.ts";
 import { fern, jsonOf } from "../support/plants.ts";
 import { skipsCluster } from "../support/postgres.ts";
@@ -43,7 +43,7 @@ describe.skipIf(skipsCluster() || skipsWithout("prometheus", "prometheus"))("the
         DATABASE_URL: database.url,
         TLS_CERT_FILE: `${CERTIFICATE}.crt`,
         TLS_KEY_FILE: `${CERTIFICATE}.key`,
-        AUTH_JWKS_URL: `http://127.0.0.1:${CLOSED_PORT}/jwks`,
+        AUTH_JWKS_URL: "http://127.0.0.1:9/jwks",
         AUTH_ISSUER: "http://127.0.0.1/",
         AUTH_AUDIENCE: "plant-store",
         OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:9",

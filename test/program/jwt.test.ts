@@ -5,7 +5,13 @@ import { join } from "node:path";
 import { mintToken } from "../../src/auth/token_format.ts";
 import { post } from "../support/client.ts";
 import { AUDIENCE, ISSUER, jwksServer, signed, signingKey } from "../support/jwks.ts";
-import { emptyDirectory, ROOT, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import {
+  emptyDirectory,
+  ROOT,
+  runToEnd,
+  startServer,
+  TEST_TIMEOUT_MS,
+} from "../support/program.ts";
 import { readError } from "../support/responses.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -242,4 +248,15 @@ test("the certificate of a provider is checked, whatever NODE_TLS_REJECT_UNAUTHO
     if (status === 503)
       await server.stderr.until(/Cannot fetch the identity provider's keys.*certificate/);
   }
+});
+
+test("in production there is no warning that no token is accepted", async () => {
+  using directory = emptyDirectory();
+  const cwd = directory.path;
+  await runToEnd({ cwd, args: ["migrate"] });
+
+  const env = { NODE_ENV: "production", ...jwtSettings("http://127.0.0.1:9/") };
+  await using server = await startServer({ cwd, env });
+  server.child.kill("SIGTERM");
+  expect(await server.stderr.end).not.toContain("No token");
 });

@@ -5,7 +5,7 @@ import { dirname, join } from "node:path";
 import { INT64_MAX } from "../../src/plant/plant.ts";
 import { testApp } from "../support/app.ts";
 import { startBrokenGateway } from "../support/broken_gateway.ts";
-import { bearer, CLOSED_PORT, post, TOKEN } from "../support/client.ts";
+import { bearer, post, TOKEN } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { blocks, guides, section } from "../support/guides.ts";
 import { skipsWithout } from "../support/missing.ts";
@@ -148,7 +148,7 @@ test.concurrent("the scrape configuration and the alerts name what there is", as
     AUTH_TOKENS: TOKEN,
     TLS_CERT_FILE: `${CERTIFICATE}.crt`,
     TLS_KEY_FILE: `${CERTIFICATE}.key`,
-    AUTH_JWKS_URL: `http://127.0.0.1:${CLOSED_PORT}/jwks`,
+    AUTH_JWKS_URL: "http://127.0.0.1:9/jwks",
     AUTH_ISSUER: "http://127.0.0.1/",
     AUTH_AUDIENCE: "plant-store",
     OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:9",
