@@ -39,13 +39,8 @@ export {
   type GroupCommitOptions,
 } from "./group_commit/group_commit.ts";
 export { INT64_MAX, INT64_MIN, type NewPlant, type Plant, samePlant } from "./plant/plant.ts";
-export {
-  JWT_ALGORITHMS,
-  type JwtAlgorithm,
-  type JwtAuthenticator,
-  jwtAuthenticator,
-  type JwtOptions,
-} from "./auth/jwt.ts";
+export { JWT_ALGORITHMS, jwtAuthenticator } from "./auth/jwt.ts";
+export type { JwtAlgorithm, JwtAuthenticator, JwtOptions } from "./auth/jwt.ts";
 export type { ProviderKeysOptions } from "./auth/provider_keys.ts";
 export { type TokenCache, tokenCache, type TokenCacheOptions } from "./auth/token_cache.ts";
 export { mintToken } from "./auth/token_format.ts";

@@ -14,7 +14,7 @@ export interface TokenTerminal {
 }
 
 /** Options of {@linkcode offerFirstToken}. */
-export interface FirstTokenOptions extends Pick<Config, "jwt" | "production"> {
+export interface FirstTokenOptions extends Pick<Config, "production"> {
   /** The URL of the server. */
   readonly address: string;
   readonly database: Pick<DatabaseAdapter, "name" | "howToRun">;
@@ -28,7 +28,7 @@ const NAME = "first-start";
 const LIFETIME_MS = 86_400_000;
 
 /**
- * Creates a token if neither a token nor JWTs are accepted, and prints it once. If stderr is not a
+ * Creates a token if there is none, and prints it once. If stderr is not a
  * terminal, it may be a log: then the token expires. In production, or if storage refuses, a
  * warning says what to do instead.
  */
@@ -36,8 +36,8 @@ export async function offerFirstToken(
   tokens: TokenCache,
   options: FirstTokenOptions,
 ): Promise<void> {
-  const { jwt, production, database, terminal, log } = options;
-  if (jwt !== undefined || tokens.size() > 0) return;
+  const { production, database, terminal, log } = options;
+  if (tokens.size() > 0) return;
 
   const create = database.howToRun("token create NAME");
   const { token, digest } = mintToken();

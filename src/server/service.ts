@@ -177,7 +177,8 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
     import("../http/app.ts"),
     import("../http/health.ts"),
     import("../auth/token_cache.ts"),
-    import("./authentication.ts"),
+    import("./identity_provider.ts"),
+    import("./token_refresh.ts"),
     import("./swagger_ui.ts"),
   ]);
   const database = await withAbort(opening, stop);
@@ -197,7 +198,8 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
     { createApp },
     { readiness },
     { tokenCache },
-    { authentication, keepFresh },
+    { acceptJwts },
+    { keepFresh },
     { swaggerUi },
   ] = await loading;
 
@@ -228,7 +230,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
     stop.aborted ? Promise.reject(new PlantStoreError("shutting_down")) : storable();
   metrics.registerReady(ready);
 
-  const authenticate = authentication(tokens, config, { log, metrics, parts });
+  const authenticate = acceptJwts(tokens, config, { log, metrics, parts });
   const app = createApp({
     plants,
     authenticate,
@@ -250,8 +252,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
   log.info("Configuration in force", loggableSettings({ ...config, authTokens: staticTokens }));
 
   const first = { ...config, address, database: adapter, terminal: io, log };
-  const offering = offerFirstToken(tokens, first);
-  await withAbort(offering, stop);
+  if (config.jwt === undefined) await withAbort(offerFirstToken(tokens, first), stop);
 
   parts.use(watchEventLoop(log, metrics.countBlocked));
   keepFresh(tokens, writeUses, log, parts);

@@ -10,16 +10,17 @@ import { isLoopback } from "../settings/jwt_settings.ts";
 import type { Config } from "../settings/settings.ts";
 import type { Metric, Metrics } from "../telemetry/metrics.ts";
 import { certificateFailure, NOT_TRUSTED } from "../tls_failures.ts";
+import type { Parts } from "./token_refresh.ts";
 
-/** The parts of a service: a timer that is added to them ends with the service. */
-export type Parts = Pick<AsyncDisposableStack, "use">;
+/** How often to look whether the keys are old, in milliseconds. */
+const REFRESH_MS = 1_000;
 
 /**
  * Accepts our own tokens, and the JWTs of an identity provider if one is set. Fetches the provider's
  * keys in the background, now and when they are old: a wrong URL is logged before a client is
  * refused, and no token waits for a slow provider.
  */
-export function authentication(
+export function acceptJwts(
   tokens: TokenCache,
   { jwt, jwtAlgorithms, jwtScope, jwtSubjects }: Config,
   { log, metrics, parts }: { log: Logger; metrics: Pick<Metrics, "register">; parts: Parts },
@@ -144,33 +145,4 @@ const FETCH_FAILURES: readonly (readonly [codes: readonly string[], words: strin
 function fetchKeys(url: string, init: RequestInit): Promise<Response> {
   const direct = isLoopback(new URL(url)) ? { proxy: false as const } : {};
   return fetch(url, { ...init, ...direct, tls: { rejectUnauthorized: true } });
-}
-
-/**
- * How often to refresh the token cache and the provider's keys, in milliseconds: other processes
- * create and revoke tokens. Within `TOKENS_MAX_AGE_MS`, reading the revision may hang once until its
- * deadline, and the next refresh can still succeed.
- */
-const REFRESH_MS = 1_000;
-
-/** How often to write uses, in milliseconds. */
-const WRITE_USES_MS = 2_000;
-
-/**
- * Refreshes the token cache, and calls `writeUses`, again and again. Reading revocations depends
- * neither on writing uses, nor on how long that takes.
- */
-export function keepFresh(
-  tokens: TokenCache,
-  writeUses: () => Promise<void>,
-  log: Logger,
-  parts: Parts,
-): void {
-  // Retries a failure at once: it closed the connection that hung, and another one may work.
-  const refresh = () => tokens.refresh().catch(() => tokens.refresh());
-  const refreshOrWarn = () =>
-    refresh().catch((cause) => log.warning("Cannot reload tokens", { cause }));
-
-  parts.use(repeat(REFRESH_MS, refreshOrWarn));
-  parts.use(repeat(WRITE_USES_MS, writeUses));
 }
