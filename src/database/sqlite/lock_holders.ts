@@ -1,5 +1,7 @@
 import { readFileSync, statSync } from "node:fs";
 
+import { SEES_PROCESS } from "./trust.ts";
+
 /**
  * Says which other processes hold a lock of SQLite's on a file: in WAL mode these are all that have it
  * open. proc_locks(5) has the pid and the inode.
@@ -8,6 +10,7 @@ import { readFileSync, statSync } from "node:fs";
  * @returns `plant-store (process 42) has it open`; `undefined` if that cannot be seen.
  */
 export function lockHolders(file: string): string | undefined {
+  if (!SEES_PROCESS) return undefined;
   const pids = new Set<string>();
 
   try {
