@@ -258,8 +258,7 @@ const calls = guides.flatMap(({ path, text }) =>
     .flatMap((line) => line.replace(/(?:^| )#.*$/, "").split(/[|&;]+/))
     .flatMap(
       (part) =>
-        /^(?:.*(?:\s|bin\/))?(?<!-g )plant-store ((?:[a-z]|--[a-z]).*)$/.exec(part.trim())?.[1] ??
-        [],
+        /^(?:.*(?:\s|bin\/))?plant-store ((?:[a-z]|--[a-z]).*)$/.exec(part.trim())?.[1] ?? [],
     )
     .map((call) => ({ path, call })),
 );
