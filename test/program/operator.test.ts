@@ -153,9 +153,13 @@ test.concurrent("the scrape configuration and the alerts name what there is", as
     AUTH_AUDIENCE: "plant-store",
     OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:9",
   };
-  await using server = await startServer({ env });
+  // And with a token that expires.
+  using home = emptyDirectory();
+  const args = ["token", "create", "greenhouse", "--expires", "90d"];
+  const { stdout } = await runToEnd({ args, cwd: home.path });
+  await using server = await startServer({ env, cwd: home.path });
   const tls = { ca: Bun.file(`${CERTIFICATE}.crt`) };
-  expect((await post(server.url, undefined, { tls })).status).toBe(200);
+  expect((await post(server.url, undefined, { tls, token: stdout.trim() })).status).toBe(200);
 
   const scrape = await fetch(`${server.url}/metrics`, { headers: bearer(), tls });
   const there = new Set(Array.from((await scrape.text()).matchAll(/^\w+/gm), ([name]) => name));
