@@ -238,6 +238,7 @@ function requireLinesOfJson(line: Uint8Array = new Uint8Array()): void {
 
 /** How a first line of another format begins, byte by byte. */
 const FORMATS: readonly (readonly [RegExp, what: string])[] = [
+  [/^SQLite format 3\0/, "a database of SQLite: put a backup in place with plant-store restore"],
   [/^\p{Cc}\x8b/u, "gzip: decompress it first (`gunzip -c`)"],
   [/^(?:\xff\xfe|\xfe\xff|.?\0)/s, "UTF-16: convert it first (`iconv -f UTF-16 -t UTF-8`)"],
   [/^(?:\xef\xbb\xbf)?[^{}[\],;\t]+(?:[,;\t][^{}[\]]*)+$/, "CSV: convert it first"],

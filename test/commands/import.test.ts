@@ -146,6 +146,11 @@ test.each<[string, Uint8Array, string]>([
   ["UTF-16", Buffer.from(`\uFEFF${FERN}${IVY}`, "utf16le"), UTF_16],
   ["UTF-16 without a byte order mark", Buffer.from(FERN + IVY, "utf16le"), UTF_16],
   ["UTF-16 in the other order", Buffer.from(`\uFEFF${FERN}`, "utf16le").swap16(), UTF_16],
+  [
+    "a backup of SQLite",
+    Buffer.from("SQLite format 3\0\x10\0\x02\x02\0@  \0\0\0\n"),
+    "a database of SQLite: put a backup in place with plant-store restore",
+  ],
   ["CSV", Buffer.from("id,name,tag\n1,Fern,\n"), "CSV: convert it first"],
   ["CSV in quotes", Buffer.from('\uFEFF"id";"name"\r\n1;"Fern"\r\n'), "CSV: convert it first"],
   ["CSV without a header", Buffer.from("1\tFern\tindoor\n2\tIvy\n"), "CSV: convert it first"],
