@@ -67,9 +67,10 @@ describe.skipIf(skipsBtrfs())("on a full btrfs", () => {
       using disk = btrfs();
       const script = `
         import { DRIVERS } from ${JSON.stringify(join(ROOT, "test/support/sqlite_drivers.ts"))};
+        import { fern, TEXT } from ${JSON.stringify(join(ROOT, "test/support/plants.ts"))};
         const store = await DRIVERS["${driver}"]("plants.db");
-        const name = "x".repeat(50_000);
-        const add = (id) => store.add([{ id, name }], { timeoutMs: 1_000 }).then(String, ({ message }) => message);
+        const large = fern({ [TEXT]: "x".repeat(50_000) });
+        const add = (id) => store.add([{ ...large, id }], { timeoutMs: 1_000 }).then(String, ({ message }) => message);
         const sh = (script) => Bun.spawnSync(["sh", "-c", script], { cwd: ".." });
         console.log(await add(1n));
         sh(${JSON.stringify(FILL)});

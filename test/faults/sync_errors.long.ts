@@ -11,6 +11,7 @@ import {
   startLoad,
 } from "../support/load.ts";
 import { mutant } from "../support/mutant.ts";
+import { TEXT } from "../support/plants.ts";
 import { exitCodeOf, LONG_TEST_TIMEOUT_MS, start } from "../support/program.ts";
 import { range } from "../support/scale.ts";
 import { type Disk, skipsShim } from "../support/shim.ts";
@@ -138,8 +139,8 @@ function plantsOf(
   { heavy, plants }: { heavy: boolean; plants: number },
 ): () => NewPlant | undefined {
   const next = randomPlants(randomFrom(seed), { again: heavy ? 0 : 0.1 });
-  const name = "x".repeat(60_000);
-  return heavy ? limited(() => ({ ...next(), name }), 350) : limited(next, plants);
+  const large = { [TEXT]: "x".repeat(60_000) };
+  return heavy ? limited(() => ({ ...next(), ...large }), 350) : limited(next, plants);
 }
 
 /**
