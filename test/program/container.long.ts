@@ -1,12 +1,20 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
-import { copyFileSync, mkdirSync, readdirSync, readFileSync, statSync } from "node:fs";
+import {
+  chmodSync,
+  chownSync,
+  copyFileSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+} from "node:fs";
 import { dirname } from "node:path";
 
 import { post, untilTokenIs } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { blocks } from "../support/guides.ts";
 import { missing, skipped } from "../support/missing.ts";
-import { ivy } from "../support/plants.ts";
+import { fern, ivy, jsonOf } from "../support/plants.ts";
 import {
   emptyDirectory,
   exitCodeOf,
@@ -96,6 +104,55 @@ test.skipIf(skips)(
 );
 
 test.skipIf(skips)(
+  "the guide's containers make a backup beside the server, and restore it once that is stopped",
+  async () => {
+    chmodSync(home.path, 0o755);
+    const volume = await makeVolume("saved");
+    const backups = home.at("backups");
+    mkdirSync(backups);
+    chownSync(backups, USER, USER);
+
+    /** Runs a command as the container's user, and not in one: buildah may lose what it prints. */
+    const outside = (...args: string[]) =>
+      runToEnd({
+        program: [
+          "setpriv",
+          `--reuid=${USER}`,
+          `--regid=${USER}`,
+          "--clear-groups",
+          ...executable(),
+        ],
+        args: [...args, "--database", `${volume}/plants.db`],
+        cwd: "/",
+      });
+    const [backup, restore] = blocks("Backup and restore", "sh").map((code) => {
+      const line = /^docker run --rm -v plants:\/data -v \S+:\/backups plant-store (.*)$/m.exec(
+        code,
+      );
+      const args = (line?.[1] ?? "")
+        .replace(/"(.*)\$\(.*\)(.*)"|2026[-T\d]+/, "$1copy$2")
+        .split(" ");
+      return async () => {
+        const { exitCode } = await runToEnd({ program: await containerOn(volume, backups), args });
+        return exitCode;
+      };
+    });
+
+    const token = (await outside("token", "create", "greenhouse")).stdout.trim();
+    {
+      await using server = await startServer({ program: await containerOn(volume) });
+      expect((await post(server.url, undefined, { token })).status).toBe(200);
+      expect(await backup?.()).toBe(0);
+      expect((await post(server.url, ivy({ id: 2n }), { token })).status).toBe(200);
+      expect(await restore?.()).toBe(1);
+    }
+
+    expect(await restore?.()).toBe(0);
+    expect((await outside("export")).stdout).toBe(`${jsonOf(fern())}\n`);
+  },
+);
+
+test.skipIf(skips)(
   "a container on a volume of another user says in one line what is wrong",
   async () => {
     const volume = home.at("root");
@@ -177,12 +234,14 @@ async function makeVolume(name: string): Promise<string> {
 }
 
 /** The command line that runs the image's entrypoint in a new container. */
-async function containerOn(volume: string): Promise<string[]> {
+async function containerOn(volume: string, backups?: string): Promise<string[]> {
   const container = await newContainer();
   const { OCIv1 } = await Bun.$`${BUILDAH} inspect ${container}`.json();
   // Otherwise buildah mounts a volume of its own over ours.
   await Bun.$`${BUILDAH} config --volume /data- ${container}`.quiet();
-  const run = ["run", "--isolation", "chroot", "--volume", `${volume}:/data`, container, "--"];
+  const mounts = [`${volume}:/data`, ...(backups === undefined ? [] : [`${backups}:/backups`])];
+  const volumes = mounts.flatMap((mount) => ["--volume", mount]);
+  const run = ["run", "--isolation", "chroot", ...volumes, container, "--"];
   return [...TOGETHER, ...BUILDAH, ...run, ...OCIv1.config.Entrypoint];
 }
 
