@@ -339,6 +339,77 @@ test.skipIf(skipsWithout("promtool", "prometheus"))(
   },
 );
 
+test.skipIf(
+  skipsWithout("prometheus", "prometheus") ||
+    skipsWithout("prometheus-alertmanager", "prometheus-alertmanager"),
+)("by the guide's lines Prometheus scrapes the server, and its watchdog arrives", async () => {
+  using home = emptyDirectory();
+  await using server = await startServer({ cwd: home.path, env: { AUTH_TOKENS: TOKEN } });
+  const here = (text = "") =>
+    text
+      .replaceAll("/etc/prometheus", home.path)
+      .replaceAll("/var/lib/plant-store", home.path)
+      .replace("127.0.0.1:3000", new URL(server.url).host);
+
+  const stubs = `runuser() { shift 3; "$@"; }; chown() { :; }\n`;
+  const script = stubs + here(blocks("Metrics", "sh")[0]);
+  const created = await runToEnd({ program: ["sh", "-ec", script], cwd: home.path, env: { PATH } });
+  expect(created).toMatchObject({ exitCode: 0 });
+  expect(statSync(home.at("plant-store.token")).mode & 0o777).toBe(0o600);
+
+  const arrived = Promise.withResolvers<unknown>();
+  using receiver = Bun.serve({
+    port: 0,
+    async fetch(request) {
+      arrived.resolve(await request.json());
+      return new Response();
+    },
+  });
+  const [rules = "", routes = ""] = blocks("Dead man's switch", "yaml");
+  await Bun.write(home.at("watchdog.yml"), rules);
+  await Bun.write(
+    home.at("alertmanager.yml"),
+    routes.replace("https://alerts.example.org/prometheus", receiver.url.href),
+  );
+
+  const [port, alerts] = [freePort(), freePort()];
+  const around = {
+    global: { scrape_interval: "1s", evaluation_interval: "1s" },
+    rule_files: ["watchdog.yml"],
+    alerting: { alertmanagers: [{ static_configs: [{ targets: [`127.0.0.1:${alerts}`] }] }] },
+  };
+  const [scraping = ""] = blocks("Metrics", "yaml");
+  await Bun.write(
+    home.at("prometheus.yml"),
+    `${Bun.YAML.stringify(around, null, 2)}\n${here(scraping)}`,
+  );
+  await using alertmanager = start({
+    program: ["prometheus-alertmanager", "--config.file=alertmanager.yml", "--log.level=error"],
+    args: [`--web.listen-address=127.0.0.1:${alerts}`, "--cluster.listen-address="],
+    cwd: home.path,
+  });
+  await using prometheus = start({
+    program: ["prometheus", "--config.file=prometheus.yml", "--log.level=error"],
+    args: [
+      `--web.listen-address=127.0.0.1:${port}`,
+      "--storage.tsdb.path=data",
+      // The first one may be sent before it knows to whom.
+      "--rules.alert.resend-delay=1s",
+    ],
+    cwd: home.path,
+  });
+
+  expect(await arrived.promise).toMatchObject({
+    receiver: "dead-mans-switch",
+    status: "firing",
+    alerts: [{ labels: { alertname: "Watchdog" } }],
+  });
+  const up = `http://127.0.0.1:${port}/api/v1/query?query=up`;
+  const isUp = async () => (await (await fetch(up)).text()).includes(',"1"]');
+  while (!(await onceItListens(isUp))) await Bun.sleep(50);
+  expect([prometheus, alertmanager].map(({ child }) => child.exitCode)).toEqual([null, null]);
+});
+
 /** The file in the guides' blocks of this language whose first line names it. */
 function file(heading: string, language: string, name: string): string {
   const found = blocks(heading, language).find((code) => code.includes(`# ${name}\n`));
