@@ -6,7 +6,7 @@ import packageJson from "../../package.json" with { type: "json" };
 import { declareProgram } from "../../src/commands/program.ts";
 import { type ErrorCode, ERRORS, statusOf } from "../../src/errors.ts";
 import { PATHS } from "../../src/http/paths.ts";
-import { PLANT_FIELDS } from "../../src/plant/plant.ts";
+import { isRequired, PLANT_FIELDS } from "../../src/plant/plant.ts";
 import { SETTINGS } from "../../src/settings/settings.ts";
 import { startLogging } from "../../src/telemetry/logging.ts";
 import { blocks, cellsOf, guides, section, table } from "../support/guides.ts";
@@ -90,12 +90,23 @@ const fieldTables = guides.flatMap(({ path, text }) =>
     fields: rows
       .trim()
       .split("\n")
-      .map((row) => plain(cellsOf(row)[0] ?? "")),
+      .map((row) => cellsOf(row).slice(0, 2).map(plain)),
   })),
 );
 
-test.each(fieldTables)("$path lists the plant's fields", ({ fields }) => {
-  expect(fields).toEqual(["id", ...PLANT_FIELDS]);
+test.each(fieldTables)("$path lists the plant's fields, and which are required", ({ fields }) => {
+  const rows = PLANT_FIELDS.map((field) => [field, isRequired(field) ? "yes" : "no"]);
+  expect(fields).toEqual([["id", "yes"], ...rows]);
+});
+
+test.each([
+  ["TypeScript", "src/http/client.ts", /^const FIELDS: readonly string\[\] = \[(.*?)\];$/ms],
+  ["Python", "src/http/README.md", /^FIELDS = \((.*?)\)$/ms],
+  ["Go", "src/http/README.md", /^var fields = \[\]string\{(.*?)\}$/ms],
+])("the client in %s compares the plant's fields, and no others", async (_, path, list) => {
+  const [, names = ""] = list.exec(await Bun.file(join(ROOT, path)).text()) ?? [];
+  const listed: readonly string[] = names.match(/\w+/g) ?? [];
+  expect(listed).toEqual(PLANT_FIELDS);
 });
 
 test("every guide names the pinned Bun, and no other", () => {

@@ -17,7 +17,6 @@ export interface Step {
 
 export const MIGRATIONS_TEST = "test/database/migrations.test.ts";
 export const GUIDES_TEST = "test/program/guides.test.ts";
-const OPERATOR_TEST = "test/program/operator.test.ts";
 
 /** The edits of the guide, in its order. Behind those of the schemas, it generates the migrations. */
 export const STEPS: readonly Step[] = [
@@ -76,35 +75,38 @@ export const STEPS: readonly Step[] = [
     file: "src/http/client.ts",
     insert: { '= ["name", "tag"': ', "light"' },
     test: {
-      file: "test/clients/retries.test.ts",
-      name: "200 of a cache, with another light > and sends the plant again",
+      file: GUIDES_TEST,
+      name: "the client in TypeScript compares the plant's fields, and no others",
     },
   },
   {
     file: "src/http/README.md",
     insert: { 'FIELDS = ("name", "tag"': ', "light"' },
     test: {
-      file: OPERATOR_TEST,
-      name: "the guide's client in python > takes no stranger's answer for the server's, and sends again",
+      file: GUIDES_TEST,
+      name: "the client in Python compares the plant's fields, and no others",
     },
   },
   {
     file: "src/http/README.md",
     insert: { 'fields = []string{"name", "tag"': ', "light"' },
     test: {
-      file: OPERATOR_TEST,
-      name: "the guide's client in go > takes no stranger's answer for the server's, and sends again",
+      file: GUIDES_TEST,
+      name: "the client in Go compares the plant's fields, and no others",
     },
   },
   {
     file: "src/http/README.md",
     insert: { [lastRowOf("src/http/README.md")]: "| `light` | no | the same |\n" },
-    test: { file: GUIDES_TEST, name: "src/http/README.md lists the plant's fields" },
+    test: {
+      file: GUIDES_TEST,
+      name: "src/http/README.md lists the plant's fields, and which are required",
+    },
   },
   {
     file: "README.md",
     insert: { [lastRowOf("README.md")]: "| `light` | no | the same |\n" },
-    test: { file: GUIDES_TEST, name: "README.md lists the plant's fields" },
+    test: { file: GUIDES_TEST, name: "README.md lists the plant's fields, and which are required" },
   },
 ];
 
@@ -120,11 +122,11 @@ export interface ChangeStep {
   /** Texts that occur once in the file, each with what takes its place. */
   readonly replace: Readonly<Record<string, string>>;
   /**
-   * What names the step if it is left out: a test, a type error in a file, or nothing.
+   * What names the step if it is left out: a test, or a type error in a file.
    *
    * @default a type error in the file of the step
    */
-  readonly namedBy?: Step["test"] | string | "nothing";
+  readonly namedBy?: Step["test"] | string;
 }
 
 /** The steps of a new field, but for its migrations, which stay: each with another text in the place of its own. */
@@ -178,10 +180,9 @@ export const CHANGES: Readonly<Record<string, readonly ChangeStep[]>> = {
     ...migrations("brightness"),
   ],
   no_light: [
-    // A client may list more fields than there are.
     ...changed(
       () => "",
-      (named) => (named.file === GUIDES_TEST ? named : "nothing"),
+      (named) => named,
     ),
     ...migrations("no_light"),
   ],
@@ -223,7 +224,10 @@ export const CHANGES: Readonly<Record<string, readonly ChangeStep[]>> = {
     ...["src/http/README.md", "README.md"].map((file) => ({
       file,
       replace: { "| `light` | no |": "| `light` | yes |" },
-      namedBy: "nothing",
+      namedBy: {
+        file: GUIDES_TEST,
+        name: `${file} lists the plant's fields, and which are required`,
+      },
     })),
   ],
 };
