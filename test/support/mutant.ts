@@ -101,7 +101,29 @@ export async function failuresIn(root: string, files: readonly string[]): Promis
   return failuresOf(output);
 }
 
+/**
+ * Runs `bun run ok` in a copy of the repository, with the packages of {@linkcode linkPackages}.
+ * Resolves to what failed.
+ */
+export async function failuresOfOk(root: string): Promise<string[]> {
+  const { exitCode, stdout, stderr } = await Bun.$`bun run ok`
+    .cwd(root)
+    .env({ ...process.env, TMPDIR: temporaryDirectory(), TEST_SCALE: "short" })
+    .quiet()
+    .nothrow();
+  const output = `${stdout}${stderr}`;
+  const failures = failuresOf(output);
+  // Such as a file that is not formatted.
+  return exitCode === 0 || failures.length > 0 ? failures : [output];
+}
+
+/** Gives a copy of the repository what is installed for the tests of other runtimes, and of clients. */
+export function linkPackages(root: string): void {
+  for (const folder of ["test/runtimes", "test/clients", "test/postgres"])
+    symlinkSync(join(ROOT, folder, "node_modules"), join(root, folder, "node_modules"));
+}
+
 /** The failures that a run of tests, or of the type check, has printed. */
-export function failuresOf(output: string): string[] {
+function failuresOf(output: string): string[] {
   return output.match(/^\(fail\) .*$|^.* error TS\d+: .*$|^ *[1-9]\d* error.*$/gm) ?? [];
 }
