@@ -152,7 +152,10 @@ describe.skipIf(skipsCluster())("Change a field", () => {
 
     beforeAll(async () => {
       linkPackages(newer.path);
-      await addField(newer.path);
+      for (const step of STEPS) insertField(newer.path, step);
+      // Another run of drizzle-kit would make another migration.
+      rmSync(newer.at("drizzle"), { recursive: true });
+      cpSync(older.at("drizzle"), newer.at("drizzle"), { recursive: true });
       generated = await changeField(newer.path, name);
     });
 
@@ -163,17 +166,9 @@ describe.skipIf(skipsCluster())("Change a field", () => {
         mutate(newer.path, { file, from: to, to: from });
     }
 
-    test("the code passes its type check, and the tests of what the steps change", async () => {
-      // The tests' plants, which the guide leaves to its reader.
-      const isRequired = name === "require_light";
-      const errors = (await typeErrors(newer.path)).filter(
-        (line) => !isRequired || !/^(?:test|src\/database\/contract)\//.test(line),
-      );
-      expect(errors).toEqual([]);
-
-      const files = [MIGRATIONS_TEST, GUIDES_TEST, "test/http/openapi.test.ts"];
-      const others = ["test/plant", "test/database/sqlite/sqlite_database.test.ts"];
-      expect(await failuresIn(newer.path, isRequired ? files : [...files, ...others])).toEqual([]);
+    test("the code passes its type check, and the tests of migrations and guides", async () => {
+      expect(await typeErrors(newer.path)).toEqual([]);
+      expect(await failuresIn(newer.path, [MIGRATIONS_TEST, GUIDES_TEST])).toEqual([]);
     });
 
     test("without its steps, a type error or a test names each", async () => {
@@ -364,13 +359,6 @@ describe.skipIf(skipsCluster())("Change a field", () => {
         const named = "connect() makes strict tables: a column takes its own type only";
         const tests = "test/database/sqlite/opening.test.ts";
         const red = () => failingTests(newer.path, tests, RegExp.escape(named));
-        // The plant that this test writes down.
-        mutate(newer.path, {
-          file: tests,
-          from: "(id, name) VALUES (1, x'00')",
-          to: "(id, name, light) VALUES (1, x'00', 'low')",
-        });
-
         expect(await red()).toEqual([]);
         mutate(newer.path, { file, from: "\n) STRICT;", to: "\n);" });
         expect(await red()).toEqual([named]);

@@ -221,6 +221,10 @@ export const CHANGES: Readonly<Record<string, readonly ChangeStep[]>> = {
       file: "src/http/openapi.ts",
       replace: { '{ name: "Hedera helix" }': '{ name: "Hedera helix", light: "low" }' },
     },
+    {
+      file: "test/support/plants.ts",
+      replace: { '[TEXT]: "Fern", ...change': '[TEXT]: "Fern", light: "low", ...change' },
+    },
     ...["src/http/README.md", "README.md"].map((file) => ({
       file,
       replace: { "| `light` | no |": "| `light` | yes |" },
