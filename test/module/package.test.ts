@@ -604,10 +604,12 @@ async function testStore({ test, importTest }: ModuleRuntime, store: string) {
  * `.test.ts`.
  */
 async function writeExamples(): Promise<string[]> {
-  const examples = (await publicExports()).flatMap((exported) => exported.examples);
+  const examples = (await publicExports()).flatMap(({ name, examples }) =>
+    examples.map((code) => ({ name, code })),
+  );
   return Promise.all(
-    examples.map(async (code, index) => {
-      const name = `example_${index + 1}.${code.includes('from "node:test"') ? "test.ts" : "ts"}`;
+    examples.map(async ({ name: exported, code }, index) => {
+      const name = `example_${index + 1}_${exported}.${code.includes('from "node:test"') ? "test.ts" : "ts"}`;
       await project.write(name, code);
       return name;
     }),

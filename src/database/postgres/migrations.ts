@@ -170,5 +170,5 @@ const REFUSALS: Readonly<Record<string, (migration: Migration) => string | undef
   "42P07": nameTaken,
   // not_null_violation
   "23502": ({ tag }) =>
-    `migration ${tag} adds a column that is NOT NULL: the column needs a default, or a table without rows`,
+    `migration ${tag} makes a column NOT NULL, but rows have no value for it: give the column a default, or fill it by an UPDATE before`,
 };

@@ -13,6 +13,8 @@ import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 const MODULE = "src/database/postgres/postgres_database.ts";
 const TAGGED = fern({ [OPTIONAL_TEXT]: "shade" });
 const MOSS = moss({ id: 2n });
+const WITHOUT_VALUE =
+  "makes a column NOT NULL, but rows have no value for it: give the column a default, or fill it by an UPDATE before";
 const TIMEOUT = { timeoutMs: TEST_TIMEOUT_MS };
 
 /** A copy of the repository with these changes, and its way to open a database. */
@@ -100,7 +102,13 @@ describe.skipIf(skipsCluster())("a fork on PostgreSQL", () => {
       "a column that is NOT NULL and has no default",
       'ALTER TABLE "plants" ADD COLUMN "shade" text NOT NULL;\n',
       insertOf(MOSS),
-      "adds a column that is NOT NULL: the column needs a default, or a table without rows",
+      WITHOUT_VALUE,
+    ],
+    [
+      "NOT NULL to a column that is NULL in a row",
+      `ALTER TABLE "plants" ALTER COLUMN "${OPTIONAL_TEXT}" SET NOT NULL;\n`,
+      insertOf(MOSS),
+      WITHOUT_VALUE,
     ],
     [
       "a column whose name is taken",

@@ -7,7 +7,7 @@ import { checkIntegrity } from "../../../src/database/sqlite/integrity.ts";
 import { addPlants } from "../../support/add_plants.ts";
 import { type Damage, damage, DAMAGES, makeLargeDatabase } from "../../support/damage.ts";
 import { databaseFixture, HOSTILE_PLANTS, openWorker } from "../../support/database_fixture.ts";
-import { fern } from "../../support/plants.ts";
+import { fern, TEXT } from "../../support/plants.ts";
 import { emptyDirectory, memoryDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -106,6 +106,19 @@ test("checkIntegrity() holds no read transaction between its steps", () => {
   }
 
   expect(id).toBeLessThan(-3n);
+});
+
+test("checkIntegrity() takes a row without a field that an older version did not require", () => {
+  using directory = emptyDirectory();
+  const path = directory.at("plants.db");
+  using older = connect(path);
+  older.run("DROP TABLE plants");
+  older.run(`CREATE TABLE plants (id INTEGER PRIMARY KEY NOT NULL, "${TEXT}" ANY) STRICT`);
+  older.run("INSERT INTO plants VALUES (1, NULL)");
+  expect(findingIn(path, true)).toBeUndefined();
+
+  older.run("INSERT INTO plants VALUES (2, x'00')");
+  expect(findingIn(path, true)).toMatch(/^plants: the row of id 2 .* a value of another kind$/);
 });
 
 const REPLACEMENTS: [string, (path: string) => void][] = [
