@@ -80,7 +80,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "database/refusals": ["errors", "database/postgres"],
   http: ["errors", "async", "plant", "auth", "group_commit"],
   telemetry: ["errors", "async", "database/adapter", "group_commit", "http"],
-  settings: ["errors", "auth", "database/location", "database/sqlite", "database/postgres"],
+  settings: ["errors", "auth", "database/location", "database/postgres"],
   server: [
     "errors",
     "tls_failures",
@@ -122,9 +122,8 @@ function roomOf(path: string): string {
 
 /** Which files of a database's room another room may import: all that it knows of it. */
 const DOORS: Readonly<Record<string, readonly string[]>> = {
-  "settings → database/sqlite": ["path"],
   "settings → database/postgres": ["url"],
-  "database/location → database/sqlite": ["sqlite_adapter"],
+  "database/location → database/sqlite": ["path", "sqlite_adapter"],
   "database/location → database/postgres": ["postgres_adapter", "url"],
   "database/location → database/citus": ["citus_adapter"],
   "database/refusals → database/postgres": ["errors"],

@@ -12,8 +12,9 @@ import { ConfigError, PlantStoreError, QuietFailure, reasonOf } from "../errors.
 import { type GroupCommit, groupCommit } from "../group_commit/group_commit.ts";
 import type { Observer } from "../http/observer.ts";
 import { errorResponse } from "../http/responses.ts";
-import { readPostgresUrl, readStaticTokens } from "../settings/secret_files.ts";
+import { readStaticTokens } from "../settings/secret_files.ts";
 import { type Config, loggableSettings } from "../settings/settings.ts";
+import { urlReader } from "../settings/url_rotation.ts";
 import { type Logging, type LogOutput, startLogging } from "../telemetry/logging.ts";
 import { createMetrics, type Metric } from "../telemetry/metrics.ts";
 import { createObserver } from "../telemetry/service_observer.ts";
@@ -163,9 +164,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
     });
 
   // Opening may wait for a lock or a disk. Meanwhile the rest of the program is loaded.
-  const { databaseUrlFile: urlFile } = config;
-  const readUrl = urlFile === undefined ? undefined : () => readPostgresUrl(urlFile);
-  const adapter = await adapterOf(config.database, readUrl);
+  const adapter = await adapterOf(config.database, urlReader(config));
   const opening = adapter.openForServing({
     gather: tracing?.tracePlants(queue) ?? queue,
     create: !config.production,

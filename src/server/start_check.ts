@@ -1,6 +1,7 @@
 import { adapterOf } from "../database/location.ts";
-import { readPostgresUrl, readStaticTokens } from "../settings/secret_files.ts";
+import { readStaticTokens } from "../settings/secret_files.ts";
 import type { Config } from "../settings/settings.ts";
+import { urlReader } from "../settings/url_rotation.ts";
 import { HttpServer } from "./http_server.ts";
 import { checkTracing } from "./tracing_start.ts";
 
@@ -17,14 +18,12 @@ export async function checkStart(config: Config): Promise<string> {
   await new HttpServer(config, new AbortController().signal).loadCertificate();
   await checkTracing(config);
 
-  const { databaseUrlFile: urlFile, production } = config;
-  const readUrl = urlFile === undefined ? undefined : () => readPostgresUrl(urlFile);
-  const adapter = await adapterOf(config.database, readUrl);
+  const adapter = await adapterOf(config.database, urlReader(config));
   const pending = (await adapter.migrate({ dryRun: true })).map(({ tag }) => tag);
   // drizzle-kit counts them.
   const isNew = pending[0]?.startsWith("0000_") === true;
 
-  if (pending.length > 0 && !(isNew && production)) {
+  if (pending.length > 0 && !(isNew && config.production)) {
     await adapter.requireMigratable();
     return isNew
       ? `A start creates the database "${adapter.name}"`

@@ -1,7 +1,5 @@
 import { staticTokenFault } from "../auth/token_format.ts";
-import type { DatabaseLocation } from "../database/location.ts";
-import { parsePostgresUrl } from "../database/postgres/url.ts";
-import { sqlitePath } from "../database/sqlite/path.ts";
+import { type DatabaseLocation, parseLocation } from "../database/location.ts";
 import { ConfigError } from "../errors.ts";
 
 /** A text that an operator typed, and the variable or the flag that it was typed for. */
@@ -97,25 +95,14 @@ export function isComplete(inputs: readonly Input[]): boolean {
   throw new ConfigError(`Cannot use ${namesOf(given)} without ${namesOf(missing)}`);
 }
 
-/**
- * Parses a path, `file:PATH`, an absolute URL `file:///PATH` (RFC 8089), or `postgres://…`. White
- * space around a path is ignored, as bun:sqlite does.
- */
+/** Parses where a database is. */
 export function parseDatabaseUrl(input: Input): DatabaseLocation {
-  const url = input.text;
-  if (/^postgres(?:ql)?:/.test(url)) {
-    try {
-      return { adapter: "postgres", url: parsePostgresUrl(url) };
-    } catch (error) {
-      if (!(error instanceof RangeError)) throw error;
-      throw refusal(input, error.message, withoutSecrets(url));
-    }
+  try {
+    return parseLocation(input.text);
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    throw refusal(input, error.message, withoutSecrets(input.text));
   }
-
-  const path = sqlitePath(url);
-  if (path !== undefined) return { adapter: "sqlite", path };
-
-  throw refusal(input, "expected file:PATH or postgres://…", withoutSecrets(url));
 }
 
 /** Parses a URL that paths are appended to: that of a collector of traces, or of the API. */

@@ -1,5 +1,4 @@
-import type { DatabaseLocation } from "../database/location.ts";
-import type { PostgresUrl } from "../database/postgres/url.ts";
+import { DATABASE_URLS, type DatabaseLocation, URL_SCHEMES } from "../database/location.ts";
 import { ConfigError, reasonOf } from "../errors.ts";
 import { bare, parseDatabaseUrl, parseTokens } from "./parsers.ts";
 import { type Environment, valueOf } from "./setting.ts";
@@ -43,7 +42,8 @@ export async function readSecretFile(name: string, path: string): Promise<string
   }
 }
 
-function cannotUse(name: string, path: string, reason: string): ConfigError {
+/** The error for a file that cannot be used. */
+export function cannotUse(name: string, path: string, reason: string): ConfigError {
   return new ConfigError(`Cannot use ${name} "${path}": ${reason}`);
 }
 
@@ -69,34 +69,32 @@ export async function withDatabaseUrlFile(
   return { ...environment, DATABASE_URL: await readUrlFile(path) };
 }
 
-/**
- * Reads the URL of a database on PostgreSQL again, after a rotation of its password.
- *
- * @throws {ConfigError} If the file has none. The message quotes nothing of it.
- */
-export async function readPostgresUrl(path: string): Promise<PostgresUrl> {
-  const location = parseUrlIn(await readUrlFile(path));
-  if (location.adapter === "postgres") return location.url;
-  throw cannotUse(URL_FILE, path, "expected postgres://…");
-}
-
 const URL_FILE = "DATABASE_URL_FILE";
 
 async function readUrlFile(path: string): Promise<string> {
   const text = bare({ name: `the URL in ${URL_FILE}`, text: await readSecretFile(URL_FILE, path) });
   if (text === "") throw cannotUse(URL_FILE, path, "it is empty");
   // Anything else may be a bare password: no message quotes it.
-  if (!/^(?:file|postgres(?:ql)?):[^\p{Cc}]*$/u.test(text)) {
-    throw cannotUse(URL_FILE, path, "expected one line, file:PATH or postgres://…");
+  if (!URL_SCHEMES.some((scheme) => text.startsWith(scheme)) || /\p{Cc}/u.test(text)) {
+    throw cannotUse(URL_FILE, path, `expected one line, ${DATABASE_URLS}`);
   }
 
-  parseUrlIn(text);
+  locationIn(text);
   return text;
 }
 
 /** Refused here, a message names the file and not the variable. */
-function parseUrlIn(text: string): DatabaseLocation {
+function locationIn(text: string): DatabaseLocation {
   return parseDatabaseUrl({ name: `the URL in ${URL_FILE}`, text });
+}
+
+/**
+ * Reads the URL of a database again, as after a rotation of its password.
+ *
+ * @throws {ConfigError} If the file has none. The message quotes nothing of it.
+ */
+export async function readLocation(path: string): Promise<DatabaseLocation> {
+  return locationIn(await readUrlFile(path));
 }
 
 /**

@@ -1,4 +1,4 @@
-import { describeHost } from "../database/postgres/url.ts";
+import { describeLocation } from "../database/location.ts";
 import { JWT_SETTINGS, requireProvider } from "./jwt_settings.ts";
 import {
   bare,
@@ -60,13 +60,7 @@ export const SETTINGS = {
     flag: "--database <url>",
     meaning: "where plants are kept: `file:PATH` of a SQLite database, or `postgres://…`",
     parse: parseDatabaseUrl,
-    log(location) {
-      const { adapter } = location;
-      if (adapter === "sqlite") return { adapter, path: location.path };
-
-      const { hosts, database, username, sslmode } = location.url;
-      return { adapter, hosts: hosts.map(describeHost), database, username, sslmode };
-    },
+    log: describeLocation,
   }),
 
   databaseUrlFile: setting("Database", {

@@ -60,6 +60,11 @@ const URI =
 
 const EXPECTED = "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE";
 
+/** What the log has of a URL: no secret. */
+export function describePostgresUrl({ hosts, database, username, sslmode }: PostgresUrl) {
+  return { hosts: hosts.map(describeHost), database, username, sslmode };
+}
+
 /** A server as `HOST:PORT`. */
 export function describeHost({ host, port }: PostgresHost): string {
   return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
