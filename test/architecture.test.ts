@@ -3,29 +3,7 @@ import { existsSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 
 import packageJson from "../package.json" with { type: "json" };
-import { ROOT } from "./support/program.ts";
-
-const SRC = join(ROOT, "src");
-const transpiler = new Bun.Transpiler({ loader: "ts" });
-
-/** Every file of the source, with what it imports, types too, and what it loads when it runs. */
-const sources = await Promise.all(
-  (await Array.fromAsync(new Bun.Glob("**/*.ts").scan(SRC))).map(async (path) => {
-    const text = await Bun.file(join(SRC, path)).text();
-    const resolved = (target: string) =>
-      target.startsWith(".") ? join(dirname(path), target) : target;
-    const code = text.replace(/^#!.*/, "");
-    const loads = transpiler
-      .scanImports(code)
-      .map((load) => ({ ...load, path: resolved(load.path) }));
-    const names = text.matchAll(
-      /^(?:import|export)\b[^;]*?\bfrom "([^"]+)"|\bimport[ (]"([^"]+)"/gm,
-    );
-    const imports = Array.from(names, ([, from, whole = ""]) => resolved(from ?? whole));
-
-    return { path, text, imports, loads };
-  }),
-);
+import { namesOf, sources, SRC } from "./support/sources.ts";
 
 /**
  * Each room, and the rooms whose files its own may import besides those in the room itself. In
@@ -140,13 +118,6 @@ const DOORS: Readonly<Record<string, readonly string[]>> = {
   ],
 };
 
-/** The code without comments and the texts of strings: what it names, not what it says. */
-function namesOf(text: string): string {
-  return text
-    .replace(/\/\*[\s\S]*?\*\/|\/\/.*$/gm, "")
-    .replace(/"(?:[^"\\\n]|\\.)*"|`(?:[^`\\]|\\.)*`/g, '""');
-}
-
 test("imports point one way: main, commands, server, http, the ports, plant, errors", () => {
   const backwards = sources.flatMap(({ path, imports }) => {
     const allowed = [roomOf(path), ...(MAY_IMPORT[roomOf(path)] ?? [])];
@@ -179,14 +150,6 @@ test("a room enters a database by its doors only", () => {
     [...new Set(files.map(({ file }) => file))].toSorted(),
   ]);
   expect(Object.fromEntries(found)).toEqual(DOORS);
-});
-
-test("only Citus's room knows that shards exist, and only the choice of an adapter that Citus does", () => {
-  const knowing = (word: RegExp) =>
-    sources.filter(({ text }) => word.test(namesOf(text))).map(({ path }) => path);
-  const outside = (path: string) => !path.startsWith("database/citus/");
-  expect(knowing(/shard/i).filter(outside)).toEqual([]);
-  expect(knowing(/citus/i).filter(outside)).toEqual(["database/location.ts"]);
 });
 
 /** Two files that import from each other are one file, or share something that belongs below both. */

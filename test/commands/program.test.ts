@@ -178,11 +178,6 @@ const wrongCalls: [string, string][] = [
     "--database mysql://me:secret@host",
     'Cannot use --database "mysql://…": expected file:PATH or postgres://…',
   ],
-  ["backup x --database postgres://u@localhost/plants", "Cannot back up PostgreSQL: use pg_dump"],
-  [
-    "restore x --database postgres://u@localhost/plants",
-    "Cannot restore PostgreSQL: use pg_restore",
-  ],
   [
     "token create x --expires 90",
     "Cannot use --expires 90: expected a unit after the number: m, h, d or w for minutes, hours, days or weeks, such as 90d",

@@ -156,7 +156,6 @@ test.each([
   ["import missing", 'Cannot read "missing": no such file or directory', 1],
   ["restore missing", 'Cannot restore "missing": no such file or directory', 1],
   ["check --database missing", 'Cannot open database "missing": there is no such file', 1],
-  ["check --database postgres://u@localhost/plants", "Cannot check PostgreSQL: use pg_amcheck", 2],
 ])("with --json, %s is refused on stderr, and prints no JSON", async (command, line, exitCode) => {
   using here = await world();
   expect(await here.call(...command.split(" "))).toEqual(failed(line, exitCode));

@@ -4,7 +4,6 @@ import { chmodSync, existsSync, mkdirSync, readdirSync, rmSync } from "node:fs";
 import { dirname } from "node:path";
 
 import { corruptionMarker } from "../../src/database/sqlite/markers.ts";
-import { CLOSED_PORT } from "../support/client.ts";
 import { filesIn } from "../support/database_fixture.ts";
 import { emptyDirectory } from "../support/program.ts";
 import { runCommand } from "../support/stream_io.ts";
@@ -59,11 +58,6 @@ test.each<[what: string, environment: Record<string, string>, refusal: RegExp]>(
     "a certificate",
     { TLS_CERT_FILE: "missing.pem", TLS_KEY_FILE: "missing.pem" },
     /^Cannot use TLS_CERT_FILE "missing.pem"/,
-  ],
-  [
-    "a server that cannot be reached",
-    { DATABASE_URL: `postgres://me@127.0.0.1:${CLOSED_PORT}/plants` },
-    /^Cannot open database "plants": /,
   ],
 ])("serve --check is exit code 2, and one line, for %s", async (_what, environment, refusal) => {
   using directory = emptyDirectory();

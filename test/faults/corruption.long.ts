@@ -233,7 +233,6 @@ test.each([
     1,
     '"text.db" is corrupt: file is not a database; save what can be read: plant-store export; then restore a backup\n',
   ],
-  ["postgres://plants@localhost:5432/plants", 2, "Cannot check PostgreSQL: use pg_amcheck\n"],
 ])(
   "check of %s, which is not a database of plant-store, fails with one line",
   async (url, exitCode, stderr) => {

@@ -2,10 +2,17 @@ import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 
+import type { Mutation } from "../support/mutant.ts";
 import { ROOT } from "../support/program.ts";
-import * as mutations from "./mutations.ts";
 
-test.each(Object.entries(mutations))("the mutation %s fits the source", (_name, changes) => {
+const files = Array.from(new Bun.Glob("*mutations.ts").scanSync(import.meta.dir)).toSorted();
+const mutations = await Promise.all(
+  files.map(async (file) =>
+    Object.entries((await import(`./${file}`)) as Record<string, readonly Mutation[]>),
+  ),
+);
+
+test.each(mutations.flat())("the mutation %s fits the source", (_name, changes) => {
   for (const { file, from } of changes) {
     expect({
       file,

@@ -95,12 +95,6 @@ export const IGNORE_REPLACED_FILE = change(
   'if (loss?.reason === "") {',
 );
 
-/** On PostgreSQL, commits without waiting for the disk, and does not say so: the negative control. */
-export const SYNCHRONOUS_COMMIT_OFF = [
-  ...change("database/postgres/session.ts", "ELSE 'on' END", "ELSE 'off' END"),
-  ...change("database/postgres/session.ts", '  synchronous_commit: "off",\n', ""),
-];
-
 /** No bug: the check beside a server begins after an hour. */
 export const LATE_CHECK = change(
   "database/sqlite/writer_worker.ts",

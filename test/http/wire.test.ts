@@ -21,7 +21,7 @@ import {
 } from "../support/load.ts";
 import { MODULE_RUNTIMES, type ModuleRuntime, skipsRuntimes } from "../support/module_runtimes.ts";
 import { fern, ivy, returned, TEXT } from "../support/plants.ts";
-import { skipsCluster, startCluster } from "../support/postgres.ts";
+import { PROGRAM_ON_POSTGRES } from "../support/postgres_program.ts";
 import { memoryOf } from "../support/proc.ts";
 import {
   emptyDirectory,
@@ -83,17 +83,7 @@ const RUNTIMES: readonly Runtime[] = [
     skips: () => false,
     prepare: async () => () => startServer({ env }),
   },
-  {
-    name: "the program on PostgreSQL",
-    kind: "bun",
-    isTestApp: false,
-    skips: skipsCluster,
-    async prepare(stack) {
-      const cluster = stack.use(await startCluster());
-      return async () =>
-        startServer({ env: { ...env, DATABASE_URL: (await cluster.newDatabase()).url } });
-    },
-  },
+  PROGRAM_ON_POSTGRES,
 ];
 
 /** The app over a store in memory. On one runtime it is the app of the package, as it is built. */

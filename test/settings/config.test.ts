@@ -214,11 +214,6 @@ const refused: [values: string[], variable: string, says: string][] = [
     "DATABASE_URL",
     NO_URL,
   ],
-  [
-    ["postgres://localhost/plants"],
-    "DATABASE_URL",
-    "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE",
-  ],
   [["*", "null", "app.example.org", "https://app.example.org/"], "CORS_ORIGINS", NO_ORIGIN],
   [["https://app.example.org/x", "ftp://app.example.org"], "CORS_ORIGINS", NO_ORIGIN],
   [["no"], "DOCS", "Cannot use DOCS=no: expected on or off"],

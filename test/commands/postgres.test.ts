@@ -1,0 +1,28 @@
+import { expect, test } from "bun:test";
+
+import { CLOSED_PORT } from "../support/client.ts";
+import { runCommand } from "../support/stream_io.ts";
+
+const DATABASE_URL = `postgres://me@127.0.0.1:${CLOSED_PORT}/plants`;
+
+test.each([
+  ["backup x", "Cannot back up PostgreSQL: use pg_dump"],
+  ["restore x", "Cannot restore PostgreSQL: use pg_restore"],
+  ["check", "Cannot check PostgreSQL: use pg_amcheck"],
+  ["check --json", "Cannot check PostgreSQL: use pg_amcheck"],
+])("%s is refused in one line that names PostgreSQL's program", async (command, line) => {
+  expect(await runCommand(command.split(" "), { DATABASE_URL })).toEqual({
+    exitCode: 2,
+    stdout: "",
+    stderr: `${line}\n`,
+  });
+});
+
+test("serve --check is exit code 2, and one line, for a server that cannot be reached", async () => {
+  const ended = await runCommand(["serve", "--check"], { DATABASE_URL });
+  expect(ended).toEqual({
+    exitCode: 2,
+    stdout: "",
+    stderr: expect.stringMatching(/^Cannot open database "plants": .*\n$/),
+  });
+});

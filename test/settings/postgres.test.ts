@@ -1,0 +1,40 @@
+import { expect, test } from "bun:test";
+import { readdirSync } from "node:fs";
+
+import { ConfigError } from "../../src/errors.ts";
+import { loggableSettings, parseConfig } from "../../src/settings/settings.ts";
+import { emptyDirectory } from "../support/program.ts";
+import { runCommand } from "../support/stream_io.ts";
+
+test("parseConfig() refuses a URL of PostgreSQL without a user", () => {
+  expect(() => parseConfig({ DATABASE_URL: "postgres://localhost/plants" })).toThrow(
+    new ConfigError(
+      'Cannot use DATABASE_URL="postgres://…": expected postgres://USER:PASSWORD@HOST:PORT/DATABASE',
+    ),
+  );
+});
+
+test("loggableSettings() shows a URL without its password", () => {
+  const url = "postgres://me:secret@127.0.0.1:1/plants?sslmode=disable";
+  expect(loggableSettings(parseConfig({ DATABASE_URL: url }))["database"]).toEqual({
+    adapter: "postgres",
+    hosts: ["127.0.0.1:1"],
+    database: "plants",
+    username: "me",
+    sslmode: "disable",
+  });
+});
+
+test("a URL in a file is refused in one line that does not quote it", async () => {
+  using directory = emptyDirectory();
+  await Bun.write(directory.at("url"), "postgres://me:sesame@db.example.org/plants\n");
+  const run = await runCommand(["export"], { DATABASE_URL_FILE: directory.at("url") });
+  const says =
+    "a host on a network needs sslmode: write ?sslmode=verify-full, or ?sslmode=disable to send all in plaintext";
+  expect(run).toEqual({
+    exitCode: 2,
+    stdout: "",
+    stderr: `Cannot use the URL in DATABASE_URL_FILE "postgres://…": ${says}\n`,
+  });
+  expect(readdirSync(directory.path)).toEqual(["url"]);
+});
