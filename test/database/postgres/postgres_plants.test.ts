@@ -11,6 +11,7 @@ import { startProxy } from "../../support/tcp_proxy.ts";
 
 const insertIvies = (...ids: readonly number[]) => insertOf(...ids.map((id) => ivy({ id })));
 const INSERT = insertOf(fern({ id: 98 }), ivy({ id: 99 }));
+const DELETE = "DELETE FROM plants WHERE id IN (1, 2)";
 
 /**
  * Of the ids 1 to 50, 1 to 25 are stored: what another transaction does, and the plants that it
@@ -80,18 +81,17 @@ describe.skipIf(skipsCluster())("adding plants", () => {
   );
 
   test.concurrent.each([
-    [`${INSERT}; COMMIT`, ["present", "conflict"]],
-    [`${INSERT}; ROLLBACK`, ["added", "added"]],
-    ["DELETE FROM plants WHERE id = 1; COMMIT", ["added", "added"]],
+    ["COMMIT", "an INSERT", INSERT, [98, 99], ["present", "conflict"]],
+    ["ROLLBACK", "an INSERT", INSERT, [98, 99], ["added", "added"]],
+    ["COMMIT", "a DELETE", "DELETE FROM plants WHERE id = 1", [1, 97], ["added", "added"]],
   ] as const)(
-    "a plant whose lock ends while it waits has its outcome: %s",
-    async (script, outcomes) => {
+    "a plant whose lock ends while it waits has its outcome: %s of %s",
+    async (end, _what, statement, ids, outcomes) => {
       await using server = await open();
       const { rival, addAll, run } = server;
-      const [statement, end = ""] = script.split("; ");
 
       await rival.unsafe(`BEGIN; ${statement}`).simple();
-      const adding = addAll(script.startsWith("DELETE") ? [1, 97] : [98, 99]);
+      const adding = addAll(ids);
       const waits = "datname = current_database() AND wait_event = 'transactionid'";
       while ((await run(`SELECT FROM pg_stat_activity WHERE ${waits}`)).length === 0)
         await Bun.sleep(1);
@@ -102,17 +102,15 @@ describe.skipIf(skipsCluster())("adding plants", () => {
   );
 
   test.concurrent.each([
-    [`${INSERT}; COMMIT`, ["present", "conflict"]],
-    [`${INSERT}; ROLLBACK`, ["added", "added"]],
-    ["DELETE FROM plants WHERE id IN (1, 2); COMMIT", ["added", "added"]],
-    ["DELETE FROM plants WHERE id IN (1, 2); ROLLBACK", ["present", "present"]],
+    ["COMMIT", "an INSERT", INSERT, [98, 99], ["present", "conflict"]],
+    ["ROLLBACK", "an INSERT", INSERT, [98, 99], ["added", "added"]],
+    ["COMMIT", "a DELETE", DELETE, [1, 2], ["added", "added"]],
+    ["ROLLBACK", "a DELETE", DELETE, [1, 2], ["present", "present"]],
   ] as const)(
-    "a plant that was refused has its outcome after the end of the lock: %s",
-    async (script, outcomes) => {
+    "a plant that was refused has its outcome after the end of the lock: %s of %s",
+    async (end, _what, statement, ids, outcomes) => {
       await using server = await open();
       const { rival, add, addAll } = server;
-      const [statement, end = ""] = script.split("; ");
-      const ids = script.startsWith("DELETE") ? [1, 2] : [98, 99];
 
       await rival.unsafe(`BEGIN; ${statement}`).simple();
       for (const _ of ["met", "refused"])
