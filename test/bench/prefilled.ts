@@ -2,6 +2,11 @@ import type { Database } from "bun:sqlite";
 import { join } from "node:path";
 
 import { connect } from "../../src/database/sqlite/bun_driver.ts";
+import { PLANT_FIELDS } from "../../src/plant/plant.ts";
+import { fern, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
+
+/** What each plant of the benchmarks is beside its id. */
+export const MONSTERA = fern({ [TEXT]: "Monstera deliciosa", [OPTIONAL_TEXT]: "indoor" });
 
 /** Of the plants, how many are inserted at random places among the others, and in how many turns. */
 const RANDOM = { share: 0.3, turns: 6 };
@@ -29,10 +34,12 @@ export function makePlants(directory: string, plants: number): void {
 
 /** Inserts a plant for each id that a query makes of the numbers from 1 on. */
 function insert(client: Database, count: number, ids: string): void {
+  const columns = PLANT_FIELDS.map((field) => `"${field}"`);
   client.run(
-    `INSERT OR IGNORE INTO plants (id, name, tag)
+    `INSERT OR IGNORE INTO plants (id, ${columns})
      WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers LIMIT ${count})
-     SELECT id, 'Monstera deliciosa', 'indoor' FROM (${ids})`,
+     SELECT id, ${columns.map(() => "?")} FROM (${ids})`,
+    PLANT_FIELDS.map((field) => MONSTERA[field] ?? null),
   );
   client.run("PRAGMA wal_checkpoint(TRUNCATE)");
 }

@@ -2,13 +2,15 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 import { postBytes } from "../support/load.ts";
+import { membersOf } from "../support/plants.ts";
 import { emptyDirectory } from "../support/program.ts";
+import { MONSTERA } from "./prefilled.ts";
 
 /**
  * A plant; `wrk.lua` puts an id of its own in the place of the 16 zeros, so that every request has
  * the same length.
  */
-export const PLANT = `{"id":${"0".repeat(16)},"name":"Monstera deliciosa","tag":"indoor"}`;
+export const PLANT = `{"id":${"0".repeat(16)},${membersOf(MONSTERA)}}`;
 
 /** A signal ends the load, and that the rest: what is in use is gone at the end of its scope. */
 export const stop = new AbortController();

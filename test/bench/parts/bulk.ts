@@ -2,9 +2,11 @@ import { once } from "node:events";
 import { createWriteStream } from "node:fs";
 import { join } from "node:path";
 
+import { membersOf } from "../../support/plants.ts";
 import { emptyDirectory } from "../../support/program.ts";
 import { ours, OURS_NAME } from "../contenders.ts";
 import { GOALS } from "../goals.ts";
+import { MONSTERA } from "../prefilled.ts";
 import { median, outcome, type Section, thousands } from "../report.ts";
 import { ratios, type Rounds } from "../rounds.ts";
 import { stop } from "../run_load.ts";
@@ -56,9 +58,10 @@ export async function bulk({ rounds }: Rounds, plants: number): Promise<Section>
 }
 
 async function writePlants(file: string, plants: number): Promise<void> {
+  const members = membersOf(MONSTERA);
   const stream = createWriteStream(file);
   for (let id = 1; id <= plants; id++) {
-    const isFull = !stream.write(`{"id":${id},"name":"Monstera deliciosa","tag":"indoor"}\n`);
+    const isFull = !stream.write(`{"id":${id},${members}}\n`);
     if (isFull) await once(stream, "drain");
   }
   stream.end();
