@@ -134,7 +134,7 @@ test.concurrent("a plant that cannot be stored is logged with the error as its c
   expect(lines).toContainEqual(
     expect.objectContaining({
       message: "Storage unavailable",
-      cause: { message: "SQLiteError: database is locked" },
+      cause: { message: expect.stringMatching(/^SQLiteError: database is locked\b/) },
     }),
   );
 });

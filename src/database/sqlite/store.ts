@@ -13,6 +13,7 @@ import {
   unavailable,
 } from "./failure.ts";
 import { watchFiles } from "./file_identity.ts";
+import { lockHolders } from "./lock_holders.ts";
 import { corruptionMarker, markUnsynced } from "./markers.ts";
 import { guardWal } from "./opening.ts";
 import { databaseFile } from "./path.ts";
@@ -119,7 +120,7 @@ export function openStore(
     // Not final: another process holds the lock. Nothing was written; tried again until the timeout.
     // Not final: a disk that is full, read-only or fails to write. SQLite has rolled back.
     // Final: a failed fsync, or corruption. What is stored then, the next process finds out.
-    const result = await retryWhileLocked(() => run(call, 0), timeoutMs);
+    const result = await retryWhileLocked(() => run(call, 0), timeoutMs, file);
 
     // The commit is on the disk, but its paths may lead to other files by now. Final, unless the file
     // may come back: then the same plant sent again is `present`.
@@ -302,10 +303,12 @@ function prepare(connection: Connection) {
  * thread, and with it every other call.
  *
  * @param timeoutMs Then the last error is thrown.
+ * @param file The database, for that error to name who has it open. @default names nobody
  */
 export async function retryWhileLocked<Result>(
   call: () => Result,
   timeoutMs: number,
+  file?: string,
 ): Promise<Result> {
   const deadline = performance.now() + timeoutMs;
 
@@ -313,11 +316,20 @@ export async function retryWhileLocked<Result>(
     try {
       return call();
     } catch (error) {
-      if (!isLocked(error) || performance.now() >= deadline) throw error;
+      if (!isLocked(error)) throw error;
+      if (performance.now() >= deadline) throw withHolders(error, file);
     }
 
     await pause(backoffMs(attempt, LONGEST_PAUSE_MS));
   }
+}
+
+/** Adds to the cause of an error who may hold the lock. */
+function withHolders(error: unknown, file?: string): unknown {
+  const { cause } = error as Error;
+  const holders = file === undefined ? undefined : lockHolders(file);
+  if (cause instanceof Error && holders !== undefined) cause.message += `: ${holders}`;
+  return error;
 }
 
 /** How long to pause between two attempts, in milliseconds: SQLite itself looks every 100. */
