@@ -501,11 +501,17 @@ describe(KIND, () => {
   });
 });
 
+/** The file that a guide adds, from the repository's root. */
+function newFileOf(guide: string): string | undefined {
+  const [, path] = /`(\w+\/\w+\.ts)` \(new\)/.exec(section(guide)) ?? [];
+  return path === undefined ? undefined : join("src", path);
+}
+
 /** Follows a guide: its new file, and its edits. */
 async function follow(root: string, guide: string): Promise<void> {
-  const [, file] = /`(\w+\/\w+\.ts)` \(new\)/.exec(section(guide)) ?? [];
+  const file = newFileOf(guide);
   const [code = ""] = blocks(guide, "ts");
-  if (file !== undefined) await Bun.write(join(root, "src", file), code);
+  if (file !== undefined) await Bun.write(join(root, file), code);
   for (const edit of blocks(guide, "diff").map(editOf)) take(root, edit);
   if (guide === KIND) await finishField(root, "height");
 }
@@ -729,7 +735,23 @@ describe("a fork with a kind of field, two reads and a limit", () => {
     ]);
   });
 
-  test("refuses with 429 whoever sends too many, if the setting says so", async () => {
+  test("limits a caller if CALLER_LIMIT says so", async () => {
+    for (const [env, expected] of [
+      [{}, [200]],
+      [{ CALLER_LIMIT: "1" }, [200, 429]],
+    ] as const) {
+      using home = emptyDirectory();
+      await using server = await startServer({
+        program: [process.execPath, copy.at("src/main.ts")],
+        cwd: home.path,
+        env: { AUTH_TOKENS: TOKEN, ...env },
+      });
+      const requests = Array.from({ length: 30 }, async () => (await post(server.url)).status);
+      expect([...new Set(await Promise.all(requests))].toSorted()).toEqual([...expected]);
+    }
+  });
+
+  test("refuses with 429 whoever sends too many, and nobody else", async () => {
     const { createApp } = (await import(copy.at("src/mod.ts"))) as typeof PlantStore;
     const { limitPerCaller } = await import(copy.at("src/auth/caller_limit.ts"));
     const authenticate = limitPerCaller(staticTokens([TOKEN, OTHER_TOKEN]), {
@@ -754,6 +776,16 @@ describe("a fork with a kind of field, two reads and a limit", () => {
     expect(await statusOf(OTHER_TOKEN)).toEqual([200, null]);
     expect(await statusOf("unknown-token-0123456789")).toEqual([401, null]);
   });
+});
+
+test.each(TOGETHER)("the files that %j lists are those of its steps", (recipe) => {
+  const [, list = ""] = /^Files: (.*?\.ts`)[;.]/ms.exec(section(recipe)) ?? [];
+  const listed = Array.from(list.matchAll(/`(.+?)`/g), ([, path = ""]) =>
+    Bun.$.braces(path),
+  ).flat();
+  const files = [...blocks(recipe, "diff").map((block) => editOf(block).file), newFileOf(recipe)];
+  const taken = files.flatMap((file) => file ?? []);
+  expect(listed.map((path) => join("src", path)).toSorted()).toEqual(taken.toSorted());
 });
 
 /** What each recipe stands on comes before it. */
