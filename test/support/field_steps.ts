@@ -223,7 +223,7 @@ export const CHANGES: Readonly<Record<string, readonly ChangeStep[]>> = {
     },
     {
       file: "test/support/plants.ts",
-      replace: { '[TEXT]: "Fern", ...change': '[TEXT]: "Fern", light: "low", ...change' },
+      replace: { '[TEXT]: "Fern", ...change': '[TEXT]: "Fern", light: "unknown", ...change' },
     },
     ...["src/http/README.md", "README.md"].map((file) => ({
       file,
