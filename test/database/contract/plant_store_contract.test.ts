@@ -54,8 +54,6 @@ const TAGS = `add() keeps every ${OPTIONAL_TEXT} exactly`;
 const TEXTS = PLANT_FIELDS.filter((field) => kindOf(field) === "text").map(
   (field) => `add() keeps every ${field} exactly`,
 );
-const RIVALS =
-  "add() lets one of many different plants have an id, when they are added at the same time";
 const UNCHANGED = "add() leaves the batch as it is";
 const COMMITTED =
   "add() has committed when it resolves: the same store, opened beside it, reads the plants";
@@ -72,7 +70,7 @@ test.each<[what: string, bug: Bug, failing: string[]]>([
     "a wait between look-up and write",
     { afterLookup: () => Promise.resolve() },
     [
-      RIVALS,
+      "add() lets one of many different plants have an id, when they are added at the same time",
       "add() stores one of many identical plants that are added at the same time",
       OPPOSITE,
       TWINS,
@@ -81,7 +79,7 @@ test.each<[what: string, bug: Bug, failing: string[]]>([
     ],
   ],
   ["names compared without case", { name: (text) => text.toLowerCase() }, [NAMES, KEPT]],
-  ["names that lose the spaces at their end", { name: (text) => text.trimEnd() }, [RIVALS, NAMES]],
+  ["names that lose the spaces at their end", { name: (text) => text.trimEnd() }, [NAMES]],
   ["tags in NFC", { tag: (text) => text.normalize() }, [TAGS]],
   ["texts cut at 255 characters", { name: cut, tag: cut }, [NAMES, TAGS]],
   ["characters past the BMP as ?", { name: ascii, tag: ascii }, [NAMES, TAGS]],
@@ -127,7 +125,8 @@ test.each<[what: string, bug: Bug, failing: string[]]>([
     [UNCHANGED, NAMES],
   ],
 ])("plantStoreContract() finds in a store with %s what is wrong", async (_what, bug, failing) => {
-  expect(await failingOn((disk) => storeWith(bug, disk))).toEqual(failing);
+  const found = await failingOn((disk) => storeWith(bug, disk));
+  expect(found.toSorted()).toEqual(failing.toSorted());
 });
 
 // Faults of what a store does, and when.
@@ -252,7 +251,8 @@ test.each<[what: string, make: () => OpenOn, failing: string[]]>([
   ],
 ])("plantStoreContract() finds in a store with %s what is wrong", async (_what, make, failing) => {
   using time = virtualTime();
-  expect(await time.until(failingOn(make()))).toEqual(failing);
+  const found = await time.until(failingOn(make()));
+  expect(found.toSorted()).toEqual(failing.toSorted());
 });
 
 test("plantStoreContract() does not hang with a store that never settles", async () => {
