@@ -1,5 +1,13 @@
 import { afterAll, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { mkdirSync, readdirSync, statSync, utimesSync, writeFileSync } from "node:fs";
+import {
+  appendFileSync,
+  copyFileSync,
+  mkdirSync,
+  readdirSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
 import { dirname, join } from "node:path";
 
 import { INT64_MAX } from "../../src/plant/plant.ts";
@@ -107,6 +115,44 @@ test.skipIf(skipsWithout("sqlite3", "sqlite3"))(
     await follow(lineOf("Restore one plant"));
     expect(await follow("plant-store export")).toStartWith(numbered(7));
     expect(await postNumbered(server.url, created, 9)).toBe(200);
+  },
+);
+
+test.concurrent(
+  "the lines of an upgrade replace a running executable, and those of a rollback bring it back",
+  async () => {
+    using home = emptyDirectory();
+    mkdirSync(home.at("bin"));
+    const copy = (name: string) => copyFileSync(executable()[0], home.at(name));
+    for (const name of ["plant-store", "bin/plant-store"]) copy(name);
+    appendFileSync(home.at("plant-store"), "newer");
+    const program = [home.at("bin/plant-store")];
+    await using server = await startServer({ program, cwd: home.path });
+
+    const follow = async (script = "") => {
+      const stubs = `systemctl() { echo "$*"; }; runuser() { shift 3; "$@"; }\n`;
+      return runToEnd({
+        program: [
+          "sh",
+          "-ec",
+          stubs + script.replaceAll(/\/usr\/local(?=\/bin)|\/var\/lib\/plant-store/g, home.path),
+        ],
+        cwd: home.path,
+        env: { PATH: `${home.at("bin")}:${process.env["PATH"]}` },
+      });
+    };
+    const isNewer = () => statSync(program[0] ?? "").size > statSync(executable()[0]).size;
+    const [upgrade, rollback] = blocks("Upgrade and rollback", "sh");
+
+    expect(await follow(upgrade)).toEqual({
+      exitCode: 0,
+      stdout: `The database "${home.at("plants.db")}" is up to date\nrestart plant-store\n`,
+      stderr: "",
+    });
+    expect(isNewer()).toBe(true);
+    expect(await follow(rollback)).toMatchObject({ exitCode: 0 });
+    expect(isNewer()).toBe(false);
+    expect(await server.stop()).toBe(0);
   },
 );
 
@@ -663,6 +709,35 @@ test.skipIf(skipsWithout("nginx", "nginx-light") || skipsWithout("curl", "curl")
   },
 );
 
+test.skipIf(skipsWithout("nginx", "nginx-light"))(
+  "with the guide's two servers behind nginx, every plant is stored while one of them is gone",
+  async () => {
+    using home = emptyDirectory();
+    const server = { cwd: home.path, env: { AUTH_TOKENS: TOKEN } };
+    await using first = await startServer(server);
+    await using second = await startServer(server);
+    const [upstream = "", next = ""] = blocks("Run two servers", "nginx");
+    await using nginx = startNginx(home, second.url, "", "", (block) =>
+      block
+        .replace(/^upstream .*\n/m, upstream)
+        .replace(/^ *proxy_next_upstream off;\n/m, next)
+        .replace("10.0.0.1:3000", new URL(first.url).host)
+        .replace("10.0.0.2:3000", new URL(second.url).host),
+    );
+
+    const tls = { ca: Bun.file(`${CERTIFICATE}.crt`) };
+    const store = async (id: number) => (await post(nginx.url, fern({ id }), { tls })).status;
+    expect(await onceItListens(() => store(1))).toBe(200);
+    const ids = Array.from({ length: 50 }, (_, index) => index);
+    const statuses = ids.map(store);
+    // Some of its requests are in flight then.
+    await Promise.race(statuses);
+    first.child.kill("SIGKILL");
+    const all = await Promise.all([...statuses, ...ids.map(store)]);
+    expect([...new Set(all)]).toEqual([200]);
+  },
+);
+
 test.skipIf(skipsWithout("caddy", "caddy") || skipsWithout("curl", "curl"))(
   "behind the guide's Caddy, requests come by HTTP/2",
   async () => {
@@ -693,17 +768,19 @@ test.skipIf(skipsWithout("caddy", "caddy") || skipsWithout("curl", "curl"))(
 );
 
 /**
- * nginx with the guide's server, with more in it and around it, in front of the server at a URL.
+ * nginx with the guide's server, with more in it and around it, or edited, in front of the server at
+ * a URL.
  */
 function startNginx(
   home: ReturnType<typeof emptyDirectory>,
   target: string,
   more = "",
   around = "",
+  edit = (block: string) => block,
 ) {
   const port = freePort();
   const [block = ""] = blocks("A proxy in front", "nginx");
-  const http = block
+  const http = edit(block)
     .replace("127.0.0.1:3000", new URL(target).host)
     .replace("listen 443 ssl", `listen 127.0.0.1:${port} ssl`)
     .replace("/etc/nginx/plants.pem", `${CERTIFICATE}.crt`)
