@@ -83,7 +83,7 @@ test.concurrent("the operator's chapters, followed in order", async () => {
 });
 
 test.skipIf(skipsWithout("sqlite3", "sqlite3"))(
-  "the lines of the operator's questions rotate a token, and delete and restore a plant",
+  "the lines of the operator's questions rotate a token, and look up, delete and restore a plant",
   async () => {
     using home = emptyDirectory();
     const env = { PATH, PORT: "0", DATABASE_URL: "file:plants.db" };
@@ -108,6 +108,13 @@ test.skipIf(skipsWithout("sqlite3", "sqlite3"))(
     while ((await postNumbered(server.url, old, 8)) === 200) await Bun.sleep(50);
     expect(await postNumbered(server.url, created, 8)).toBe(200);
     expect(await postNumbered(server.url, old, 8)).toBe(401);
+
+    const [exported = "", row = "", count] = (await follow(lineOf("Look up a plant"))).split("\n");
+    expect({ exported, row, count }).toMatchObject({
+      exported: jsonOf(fern({ id: 7, [TEXT]: "plant 7" })),
+      row: expect.stringMatching(/^7\|/),
+      count: "2",
+    });
 
     await follow("plant-store backup copy.db");
     await follow(lineOf("Delete a plant"));
