@@ -57,7 +57,7 @@ test("export writes every plant exactly, whatever its texts, and leaves an unuse
 test("export writes each of many plants once, ordered by id", async () => {
   // Some far from each other, some without a gap, and the ends.
   const dense = Array.from({ length: 9_001 }, (_, index) =>
-    fern({ id: BigInt(-index), [TEXT]: `dense ${index}` }),
+    fern({ id: -index, [TEXT]: `dense ${index}` }),
   );
   const ends = [INT64_MIN, INT64_MAX].map((id) => fern({ id, [TEXT]: "end" }));
   const plants = [...MANY.slice(1), ...dense, ...ends];
@@ -102,7 +102,7 @@ function csvLine(id: bigint, text: string, optional = ""): string {
 
 test("export holds a few plants at a time, and fewer of long ones", async () => {
   const long = Array.from({ length: 40 }, (_, index) =>
-    fern({ id: BigInt(index), [TEXT]: "x".repeat(60_000) }),
+    fern({ id: index, [TEXT]: "x".repeat(60_000) }),
   );
   using database = await databaseFixture([
     ...long,

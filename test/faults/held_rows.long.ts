@@ -53,7 +53,7 @@ describe.skipIf(skipsCluster())("beside rows that a stranger's transaction holds
       const env = { DATABASE_URL: url, AUTH_TOKENS: TOKEN };
       await using server = await startServer({ env });
       await using stranger = cluster().connect();
-      const held = range(1, count).map((id): NewPlant => fern({ id: BigInt(id) }));
+      const held = range(1, count).map((id): NewPlant => fern({ id }));
       const insert = insertOf(...held);
       if (how === "deleted") await cluster().run(insert);
 

@@ -174,7 +174,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     await using service = await openService(url);
     const name = '"\\'.repeat(15_000);
     const adds = Array.from({ length: 1_000 }, (_, index) =>
-      service.add(fern({ id: BigInt(index), [TEXT]: name })),
+      service.add(fern({ id: index, [TEXT]: name })),
     );
 
     expect(new Set(await Promise.all(adds))).toEqual(new Set(["added"]));

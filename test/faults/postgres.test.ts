@@ -37,7 +37,7 @@ describe.skipIf(skipsCluster())("batches on PostgreSQL", () => {
     const { url, run } = await cluster().newDatabase();
     await using one = await openService(url);
     await using other = await openService(url);
-    const plants = Array.from({ length: 600 }, (_, index) => fern({ id: BigInt(index) }));
+    const plants = Array.from({ length: 600 }, (_, index) => fern({ id: index }));
 
     for (let round = 0; round < 5; round++) {
       await run("TRUNCATE plants");

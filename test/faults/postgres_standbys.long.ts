@@ -22,7 +22,7 @@ setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
 const FERN = fern({ id: 0n });
 const MOSS = moss({ id: -1n });
-const PLANTS = range(1, 20).map((id) => fern({ id: BigInt(id), [TEXT]: "first" }));
+const PLANTS = range(1, 20).map((id) => fern({ id, [TEXT]: "first" }));
 
 /** The statements of the page about failover, as they stand there. */
 const [LET_REPLAY = [], ASK = [], PROMOTE = [], FOLLOW = [], LOOK = []] = blocks(

@@ -15,7 +15,7 @@ import {
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const PRODUCTION = { NODE_ENV: "production", AUTH_TOKENS: TOKEN };
-const FERN = fern({ id: 1 });
+const FERN = fern();
 
 /** A directory, and the program in it. */
 function world() {

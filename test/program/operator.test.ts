@@ -588,7 +588,7 @@ test.skipIf(skipsWithout("find", "findutils"))(
       cwd: home.at("plant-store"),
       env: { AUTH_TOKENS: TOKEN },
     });
-    expect((await post(server.url, fern({ id: 1 }))).status).toBe(200);
+    expect((await post(server.url, fern())).status).toBe(200);
 
     await Bun.write(home.at("plant-store/unchecked/copy.db"), "half of a ");
     const old = home.at("plant-store/2020-01-01.db");
@@ -645,7 +645,7 @@ test.skipIf(skipsWithout("nginx", "nginx-light"))(
     });
     expect(response.headers.get("strict-transport-security")).toBe("max-age=63072000");
 
-    const large = await post(nginx.url, fern({ id: 1, [TEXT]: "x".repeat(2_000) }), options);
+    const large = await post(nginx.url, fern({ [TEXT]: "x".repeat(2_000) }), options);
     expect({ status: large.status, body: await large.json() }).toMatchObject({
       status: 413,
       body: { error: 4131 },

@@ -184,9 +184,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
 
       const first = `file:${directory.at("first.db")}`;
       const second = `file:${directory.at("second.db")}`;
-      const more = range(1_000, 11_000).map((id) =>
-        fern({ id: BigInt(id), [TEXT]: `plant ${id}` }),
-      );
+      const more = range(1_000, 11_000).map((id) => fern({ id, [TEXT]: `plant ${id}` }));
       const last = HOSTILE_PLANTS.findIndex(({ id }) => id > 11_000n);
       const plants = [...HOSTILE_PLANTS.slice(0, last), ...more, ...HOSTILE_PLANTS.slice(last)];
       const file = directory.at("plants.ndjson");

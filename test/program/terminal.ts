@@ -10,7 +10,7 @@ const WIDTH = 560;
 /** As many characters of 16 pixels as fit on a line. */
 const COLUMNS = 53;
 
-const PLANT = fern({ id: 1, [TEXT]: "Monstera" });
+const PLANT = fern({ [TEXT]: "Monstera" });
 
 const SESSION = [
   { plant: PLANT },

@@ -111,7 +111,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
         return gather(store, maxInFlight);
       },
     });
-    const plants = Array.from({ length: 200 }, (_, id) => fern({ id: BigInt(id) }));
+    const plants = Array.from({ length: 200 }, (_, id) => fern({ id }));
     await addAll(opened, plants);
 
     expect(queues).toBe((await cluster.workers()).length);
@@ -127,7 +127,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
     const workers = await cluster.workers();
     const [first] = workers;
     if (first === undefined) throw new Error("No worker");
-    const plants = Array.from({ length: 20 }, (_, id) => fern({ id: BigInt(id) }));
+    const plants = Array.from({ length: 20 }, (_, id) => fern({ id }));
     first.kill();
 
     const results = await Promise.allSettled(plants.map((plant) => opened.plants.add(plant)));
@@ -320,7 +320,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
     await using opened = await open();
     const [worker] = await cluster.workers();
     if (worker === undefined) throw new Error("No worker");
-    const plants = Array.from({ length: 20 }, (_, id) => fern({ id: BigInt(id) }));
+    const plants = Array.from({ length: 20 }, (_, id) => fern({ id }));
     await addAll(opened, plants);
 
     await cluster.run(`SELECT stop_metadata_sync_to_node('127.0.0.1', ${worker.port}, false)`);
@@ -345,7 +345,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
     const [worker] = await cluster.workers();
     if (worker === undefined) throw new Error("No worker");
     using proxy = startProxy(worker.port);
-    const plants = Array.from({ length: 20 }, (_, id) => fern({ id: BigInt(id) }));
+    const plants = Array.from({ length: 20 }, (_, id) => fern({ id }));
     await addAll(opened, plants);
 
     await using server = databaseAt(worker.url);

@@ -539,7 +539,7 @@ async function addAtOnce(
   ids: readonly number[],
   timeoutMs = TEST_TIMEOUT_MS,
 ) {
-  const batches = ids.map((id) => plants.add([fern({ id: BigInt(id) })], { timeoutMs }));
+  const batches = ids.map((id) => plants.add([fern({ id })], { timeoutMs }));
   return (await Promise.all(batches)).flat();
 }
 

@@ -41,7 +41,7 @@ describe.skipIf(skipsCluster())("adding plants", () => {
     const proxy = stack.use(startProxy(cluster().port, { delayMs }));
     const database = stack.use(await openDatabase(cluster(), { proxies: [proxy] }));
     const rival = stack.use(database.connect());
-    const fernOf = (id: number) => fern({ id: BigInt(id) });
+    const fernOf = (id: number) => fern({ id });
     const add = (ids: readonly number[], timeoutMs?: number) =>
       database.add(ids.map(fernOf), timeoutMs);
 
@@ -305,16 +305,14 @@ describe.skipIf(skipsCluster())("adding plants", () => {
     ];
 
     const stored = texts.flatMap((name, row) => [
-      fern({ id: BigInt(3 * row), [TEXT]: name }),
+      fern({ id: 3 * row, [TEXT]: name }),
       ...texts
         .slice(0, 2)
         .map((tag, column) =>
-          fern({ id: BigInt(3 * row + column + 1), [TEXT]: name, [OPTIONAL_TEXT]: tag }),
+          fern({ id: 3 * row + column + 1, [TEXT]: name, [OPTIONAL_TEXT]: tag }),
         ),
     ]);
-    stored.push(
-      ...texts.map((tag, row) => fern({ id: BigInt(1_000 + row), [OPTIONAL_TEXT]: tag })),
-    );
+    stored.push(...texts.map((tag, row) => fern({ id: 1_000 + row, [OPTIONAL_TEXT]: tag })));
 
     expect(new Set(await add(stored))).toEqual(new Set(["added"]));
 

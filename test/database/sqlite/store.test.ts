@@ -30,9 +30,7 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const FERN = fern();
 const MOSS = moss({ id: 2n });
-const SOME = Array.from({ length: 400 }, (_, id) =>
-  fern({ id: BigInt(id), [TEXT]: "x".repeat(200) }),
-);
+const SOME = Array.from({ length: 400 }, (_, id) => fern({ id, [TEXT]: "x".repeat(200) }));
 
 const PAGE_BYTES = 4_096;
 const OTHER_USER = 65_534;
@@ -263,7 +261,7 @@ describe.each(Object.entries(DRIVERS))("the store on %s", (driver, open) => {
 
       const store = await open(path);
       const large = Array.from({ length: 100 }, (_, id) =>
-        fern({ id: BigInt(id + 9), [TEXT]: "x".repeat(4_000) }),
+        fern({ id: id + 9, [TEXT]: "x".repeat(4_000) }),
       );
       expect(await add(store, ...large)).toBe(unavailable("storage is full"));
       expect(await hasFailed(store)).toBe(false);
