@@ -663,7 +663,7 @@ test.skipIf(skipsWithout("nginx", "nginx-light"))(
     using home = emptyDirectory();
     await using server = await startServer({ cwd: home.path, env: { AUTH_TOKENS: TOKEN } });
     await Bun.write(home.at("swagger.htpasswd"), "gardener:{PLAIN}secret\n");
-    const [, swagger = ""] = blocks("A proxy in front", "nginx");
+    const swagger = blocks("A proxy in front", "nginx").at(-1) ?? "";
     await using nginx = startNginx(home, server.url, swagger.replace("/etc/nginx", home.path));
 
     const tls = { ca: Bun.file(`${CERTIFICATE}.crt`) };
@@ -677,6 +677,28 @@ test.skipIf(skipsWithout("nginx", "nginx-light"))(
     expect(await statusOf("/swagger/json", { authorization })).toBe(200);
     expect(await statusOf("/livez")).toBe(200);
     expect((await post(nginx.url, undefined, { tls })).status).toBe(200);
+  },
+);
+
+test.skipIf(skipsWithout("nginx", "nginx-light"))(
+  "below a path of another site, plants are stored, and the document leads to where they are",
+  async () => {
+    using home = emptyDirectory();
+    await using server = await startServer({ cwd: home.path, env: { AUTH_TOKENS: TOKEN } });
+    const [, below = ""] = blocks("A proxy in front", "nginx");
+    await using nginx = startNginx(home, server.url, below, "", (block) =>
+      block.replace(/^ *location \/ .*\n/m, ""),
+    );
+
+    const url = `${nginx.url}/garden`;
+    const tls = { ca: Bun.file(`${CERTIFICATE}.crt`) };
+    expect((await onceItListens(() => post(url, undefined, { tls }))).status).toBe(200);
+    const page = await fetch(`${url}/`, { tls });
+    expect({ status: page.status, url: page.url }).toEqual({ status: 200, url: `${url}/swagger` });
+    const document = (await (await fetch(`${url}/swagger/json`, { tls })).json()) as {
+      servers: { url: string }[];
+    };
+    expect(new URL(document.servers[0]?.url ?? "", `${url}/swagger/json`).href).toBe(`${url}/`);
   },
 );
 
