@@ -41,9 +41,7 @@ export function describeLocation(location: DatabaseLocation): Record<string, unk
 
 /**
  * The adapter of a database. Only what it needs is loaded.
- *
- * @param readUrl Reads the URL of a database on PostgreSQL again, whose password may be rotated.
- *   @default the URL stays the same
+ * `readUrl` reads the URL of PostgreSQL again, whose password may be rotated.
  */
 export async function adapterOf(
   location: DatabaseLocation,

@@ -1,4 +1,4 @@
-import { DATABASE_URLS, type DatabaseLocation, URL_SCHEMES } from "../database/location.ts";
+import { DATABASE_URLS, URL_SCHEMES } from "../database/location.ts";
 import { ConfigError, reasonOf } from "../errors.ts";
 import { bare, parseDatabaseUrl, parseTokens } from "./parsers.ts";
 import { type Environment, valueOf } from "./setting.ts";
@@ -71,7 +71,12 @@ export async function withDatabaseUrlFile(
 
 const URL_FILE = "DATABASE_URL_FILE";
 
-async function readUrlFile(path: string): Promise<string> {
+/**
+ * Reads the URL of a database from the file that `DATABASE_URL_FILE` names.
+ *
+ * @throws {ConfigError} If the file has none. The message quotes nothing of it.
+ */
+export async function readUrlFile(path: string): Promise<string> {
   const text = bare({ name: `the URL in ${URL_FILE}`, text: await readSecretFile(URL_FILE, path) });
   if (text === "") throw cannotUse(URL_FILE, path, "it is empty");
   // Anything else may be a bare password: no message quotes it.
@@ -79,22 +84,9 @@ async function readUrlFile(path: string): Promise<string> {
     throw cannotUse(URL_FILE, path, `expected one line, ${DATABASE_URLS}`);
   }
 
-  locationIn(text);
+  // Refused here, a message names the file and not the variable.
+  parseDatabaseUrl({ name: `the URL in ${URL_FILE}`, text });
   return text;
-}
-
-/** Refused here, a message names the file and not the variable. */
-function locationIn(text: string): DatabaseLocation {
-  return parseDatabaseUrl({ name: `the URL in ${URL_FILE}`, text });
-}
-
-/**
- * Reads the URL of a database again, as after a rotation of its password.
- *
- * @throws {ConfigError} If the file has none. The message quotes nothing of it.
- */
-export async function readLocation(path: string): Promise<DatabaseLocation> {
-  return locationIn(await readUrlFile(path));
 }
 
 /**

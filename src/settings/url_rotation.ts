@@ -1,5 +1,6 @@
+import { parseLocation } from "../database/location.ts";
 import type { PostgresUrl } from "../database/postgres/url.ts";
-import { cannotUse, readLocation } from "./secret_files.ts";
+import { cannotUse, readUrlFile } from "./secret_files.ts";
 import type { Config } from "./settings.ts";
 
 /**
@@ -13,7 +14,7 @@ export function urlReader({
   if (path === undefined) return undefined;
 
   return async () => {
-    const location = await readLocation(path);
+    const location = parseLocation(await readUrlFile(path));
     if (location.adapter === "postgres") return location.url;
     throw cannotUse("DATABASE_URL_FILE", path, "expected postgres://…");
   };

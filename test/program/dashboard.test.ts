@@ -1,46 +1,20 @@
-import { describe, expect, setDefaultTimeout, test } from "bun:test";
-import { join } from "node:path";
+import { expect, setDefaultTimeout, test } from "bun:test";
 
-import { post, TOKEN } from "../support/client.ts";
+import { TOKEN } from "../support/client.ts";
+import { CERTIFICATE, expectValues, PANELS } from "../support/dashboard.ts";
 import { skipsWithout } from "../support/missing.ts";
-import { fern, jsonOf } from "../support/plants.ts";
-import { skipsCluster } from "../support/postgres.ts";
-import { withCluster } from "../support/postgres_database.ts";
-import {
-  emptyDirectory,
-  freePort,
-  ROOT,
-  start,
-  startServer,
-  TEST_TIMEOUT_MS,
-} from "../support/program.ts";
+import { startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-/** That of `localhost`, without its endings. */
-const CERTIFICATE = join(ROOT, "test/support/tls/localhost");
-
-interface Panel {
-  readonly title: string;
-  readonly targets: readonly { readonly expr: string }[];
-}
-
-const { panels } = (await Bun.file(join(ROOT, "src/telemetry/dashboard.json")).json()) as {
-  panels: readonly Panel[];
-};
-
-describe.skipIf(skipsCluster() || skipsWithout("prometheus", "prometheus"))("the dashboard", () => {
-  const cluster = withCluster();
-
-  test("every panel has values, by a real Prometheus, of a server on SQLite or on PostgreSQL", async () => {
-    await using database = await cluster().newDatabase();
+test.skipIf(skipsWithout("prometheus", "prometheus"))(
+  "every panel of the dashboard has values, but for those of PostgreSQL",
+  async () => {
     const env = { AUTH_TOKENS: TOKEN };
-    await using onSqlite = await startServer({ env });
-    // With all that only some servers have.
-    await using onPostgres = await startServer({
+    await using server = await startServer({ env });
+    await using withAll = await startServer({
       env: {
         ...env,
-        DATABASE_URL: database.url,
         TLS_CERT_FILE: `${CERTIFICATE}.crt`,
         TLS_KEY_FILE: `${CERTIFICATE}.key`,
         AUTH_JWKS_URL: "http://127.0.0.1:9/jwks",
@@ -50,60 +24,8 @@ describe.skipIf(skipsCluster() || skipsWithout("prometheus", "prometheus"))("the
       },
     });
 
-    using home = emptyDirectory();
-    const jobs = [onSqlite, onPostgres].map(({ url }) => ({
-      job_name: url,
-      scheme: new URL(url).protocol.slice(0, -1),
-      tls_config: { insecure_skip_verify: true },
-      authorization: { credentials: TOKEN },
-      static_configs: [{ targets: [new URL(url).host] }],
-      relabel_configs: [{ target_label: "job", replacement: "plant-store" }],
-    }));
-    const config = { global: { scrape_interval: "1s" }, scrape_configs: jobs };
-    await Bun.write(home.at("prometheus.yml"), JSON.stringify(config));
-    const port = freePort();
-    await using prometheus = start({
-      program: ["prometheus", "--config.file=prometheus.yml", "--log.level=error"],
-      args: [`--web.listen-address=127.0.0.1:${port}`, "--storage.tsdb.path=data"],
-      cwd: home.path,
-    });
-
-    /** How many series an expression has now; all of them once they have values. */
-    async function seriesOf(expr: string): Promise<number> {
-      const query = expr
-        .replaceAll("$job", "plant-store")
-        .replaceAll("$instance", ".*")
-        .replaceAll("$__rate_interval", "10s");
-      const url = `http://127.0.0.1:${port}/api/v1/query?${new URLSearchParams({ query })}`;
-      const response = await fetch(url).catch(() => undefined);
-      // It does not listen yet, or reads what it has.
-      if (response === undefined || response.status === 503) return 0;
-      const { status, data, error } = (await response.json()) as Answer;
-      expect({ query, status, error }).toMatchObject({ status: "success" });
-      return data?.result.filter(({ value: [, value] }) => value !== "NaN").length ?? 0;
-    }
-
-    const tls = { ca: Bun.file(`${CERTIFICATE}.crt`) };
-    const waiting = new Set(
-      panels.flatMap(({ title, targets }) => targets.map(({ expr }) => ({ title, expr }))),
-    );
-    expect(waiting.size).toBeGreaterThan(15);
-    const deadline = performance.now() + TEST_TIMEOUT_MS / 2;
-    for (let id = 1; waiting.size > 0 && performance.now() < deadline; id++) {
-      expect(prometheus.child.exitCode).toBeNull();
-      for (const { url } of [onSqlite, onPostgres]) {
-        const response = await post(url, jsonOf(fern({ id })), { tls });
-        expect(response.status).toBe(200);
-        await post(url, "{", { tls });
-      }
-      for (const panel of waiting) if ((await seriesOf(panel.expr)) > 0) waiting.delete(panel);
-    }
-    expect([...waiting]).toEqual([]);
-  });
-});
-
-interface Answer {
-  readonly status: string;
-  readonly error?: string;
-  readonly data?: { readonly result: readonly { readonly value: readonly [number, string] }[] };
-}
+    const panels = PANELS.filter(({ title }) => !title.startsWith("PostgreSQL"));
+    expect(panels.length).toBeGreaterThan(15);
+    await expectValues(panels, [server, withAll]);
+  },
+);
