@@ -1,5 +1,6 @@
-import { readFileSync, statSync } from "node:fs";
+import { readdirSync, readFileSync, statSync } from "node:fs";
 
+import { identityOf } from "./file_identity.ts";
 import { SEES_PROCESS } from "./trust.ts";
 
 /**
@@ -24,9 +25,23 @@ export function lockHolders(file: string): string | undefined {
   // In another container a process has no number here.
   pids.delete("0");
   pids.delete(String(process.pid));
-  const names = [...pids].map((pid) => `${nameOf(pid)} (process ${pid})`);
+  const names = [...pids]
+    .filter((pid) => hasOpen(pid, file))
+    .map((pid) => `${nameOf(pid)} (process ${pid})`);
   if (names.length === 0) return undefined;
   return `${names.join(" and ")} ${names.length === 1 ? "has" : "have"} it open`;
+}
+
+/** Whether it is this file: one on another disk may have the same inode. True if that cannot be seen. */
+function hasOpen(pid: string, file: string): boolean {
+  const identity = identityOf(file);
+  const directory = `/proc/${pid}/fd`;
+  try {
+    return readdirSync(directory).some((fd) => identityOf(`${directory}/${fd}`) === identity);
+  } catch {
+    // Another user's.
+    return true;
+  }
 }
 
 function nameOf(pid: string): string {

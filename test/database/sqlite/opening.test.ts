@@ -1,7 +1,14 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { copyFileSync, existsSync, readFileSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { dirname, join } from "node:path";
 
 import { SCOPES } from "../../../src/auth/authenticate.ts";
 import { DatabaseError } from "../../../src/database/database.ts";
@@ -9,6 +16,7 @@ import { connect } from "../../../src/database/sqlite/bun_driver.ts";
 import { APPLICATION_ID, MIGRATIONS } from "../../../src/database/sqlite/migrations.ts";
 import { readPage } from "../../../src/database/sqlite/pages.ts";
 import { sqliteDatabase } from "../../../src/database/sqlite/sqlite_database.ts";
+import { skipsTmpfs, smallDisk } from "../../faults/settle.ts";
 import { addPlants } from "../../support/add_plants.ts";
 import { openWorker } from "../../support/database_fixture.ts";
 import { fern, insertOf, TEXT } from "../../support/plants.ts";
@@ -79,6 +87,30 @@ test.skipIf(skipsProc())(
       expect(() => connect(path, { access, busyTimeoutMs: 50 })).toThrow(
         new RegExp(`: database is locked: \\S+ \\(process ${holder.pid}\\) has it open$`),
       );
+  },
+);
+
+test.skipIf(skipsTmpfs() || skipsProc())(
+  "a process is not named that has a file of the same number on another disk open",
+  async () => {
+    using directory = emptyDirectory();
+    const paths = ["here", "there"].map((name) => directory.at(`${name}/plants.db`));
+    for (const path of paths) mkdirSync(dirname(path));
+    using disks = new DisposableStack();
+    for (const path of paths) disks.use(smallDisk(dirname(path), "size=4m"));
+    for (const path of paths) connect(path).close(true);
+    const [here = "", there = ""] = paths;
+    expect(statSync(here).ino).toBe(statSync(there).ino);
+
+    const spawn = (path: string) => Bun.spawn([process.execPath, "-e", LOCK_ALL, path]);
+    await using holder = spawn(here);
+    await using other = spawn(there);
+    for (const { stdout } of [holder, other])
+      expect((await stdout.getReader().read()).value).toBeDefined();
+
+    expect(() => connect(here, { access: "read", busyTimeoutMs: 50 })).toThrow(
+      new RegExp(`: database is locked: \\S+ \\(process ${holder.pid}\\) has it open$`),
+    );
   },
 );
 
