@@ -365,12 +365,20 @@ describe.skipIf(skipsOtherUser())("another user", () => {
     chmodSync(directory.path, 0o755);
 
     const database = join(closed, "data/plants.db");
-    for (const command of ["export", "check", "backup copy.db", "token list", "serve --port 0"])
+    for (const [command, exitCode] of [
+      ["export", 1],
+      ["check", 1],
+      ["backup copy.db", 1],
+      ["token list", 1],
+      ["migrate --dry-run", 1],
+      ["serve --port 0", 1],
+      ["serve --check", 2],
+    ] as const)
       expect(
         runAsOther("/", ...command.split(" "), "--database", `file:${database}`),
         command,
       ).toEqual({
-        exitCode: 1,
+        exitCode,
         stdout: "",
         stderr: `Cannot open database "${database}": "${closed}" belongs to uid 1234, who lets no other user in; run this as that user: sudo -u '#1234' plant-store …\n`,
       });

@@ -156,6 +156,7 @@ async function migrateSqlite(
   { dryRun, onCreate }: Parameters<DatabaseAdapter["migrate"]>[0],
 ) {
   const { MIGRATIONS, pendingMigrations, scriptOf } = await import("./migrations.ts");
+  const { withDatabaseError } = await import("./errors.ts");
   let migrations: readonly Migration[] = [];
 
   if (!dryRun) {
@@ -165,11 +166,15 @@ async function migrateSqlite(
     };
     await using _ = await openHere(path, { access: "create", onMigrated });
     // A start creates the tables in an empty file, too.
-  } else if ((statSync(path, { throwIfNoEntry: false })?.size ?? 0) > 0) {
+  } else if (withDatabaseError("open", path, () => sizeOf(path)) > 0) {
     const { connect } = await import("./bun_driver.ts");
     using client = connect(path, { access: "read" });
     migrations = pendingMigrations(client);
   } else migrations = MIGRATIONS;
 
   return migrations.map((migration) => ({ tag: migration.tag, script: scriptOf(migration) }));
+}
+
+function sizeOf(path: string): number {
+  return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
 }
