@@ -114,11 +114,11 @@ test.each([
 /** What is wrong with a member. */
 const INT64 = ID.replace("`id` ", "");
 const STRING = "must be a string";
+const STRINGS = { [TEXT]: STRING, [OPTIONAL_TEXT]: STRING };
 const CHARACTERS = "must not contain U+0000 or a lone surrogate";
 const NO_ID = { id: "is missing" };
-const MISSING = Object.fromEntries(
-  PLANT_FIELDS.filter(isRequired).map((field) => [field, "is missing"]),
-);
+const REQUIRED = PLANT_FIELDS.filter(isRequired);
+const MISSING = Object.fromEntries(REQUIRED.map((field) => [field, "is missing"]));
 
 test.each<[body: string, faults: Readonly<Record<string, string>>]>([
   ["{}", { ...NO_ID, ...MISSING }],
@@ -131,18 +131,15 @@ test.each<[body: string, faults: Readonly<Record<string, string>>]>([
   [`{"id": "1", ${FERN}}`, { id: INT64 }],
   [`{"id": 1, ${FERN}, "id": "2"}`, { id: INT64 }],
   [`{"id": 1, ${FERN}, "id": 1.00000000000000000001}`, { id: INT64 }],
-  [
-    `{"id": 1, ${FERN}, "${TEXT}": 1, "${OPTIONAL_TEXT}": 1}`,
-    { [TEXT]: STRING, [OPTIONAL_TEXT]: STRING },
-  ],
+  [`{"id": 1, ${FERN}, "${TEXT}": 1, "${OPTIONAL_TEXT}": 1}`, STRINGS],
   [
     `{"id": null, "${TEXT}": null, "${OPTIONAL_TEXT}": null}`,
-    { id: INT64, ...MISSING, [TEXT]: STRING, [OPTIONAL_TEXT]: STRING },
+    { id: INT64, ...MISSING, ...STRINGS },
   ],
   [`{"id": 1.5, ${FERN}, "${OPTIONAL_TEXT}": false}`, { id: INT64, [OPTIONAL_TEXT]: STRING }],
   [
     `{"${OPTIONAL_TEXT}": [], "extra": 1, "${TEXT}": {}, "id": 9223372036854775808}`,
-    { id: INT64, ...MISSING, [TEXT]: STRING, [OPTIONAL_TEXT]: STRING },
+    { id: INT64, ...MISSING, ...STRINGS },
   ],
   [
     String.raw`{"id": 1, ${FERN}, "${TEXT}": "a\u0000", "${OPTIONAL_TEXT}": "\ud800"}`,
@@ -156,7 +153,7 @@ test.each<[body: string, faults: Readonly<Record<string, string>>]>([
 });
 
 test.each(["null", "[]"])("the refusal of %s names what each plant has", (body) => {
-  const members = ["id", ...Object.keys(MISSING)].map((member) => `\`${member}\``);
+  const members = ["id", ...REQUIRED].map((member) => `\`${member}\``);
   const list = new Intl.ListFormat("en-GB").format(members);
   expectRefusal(body, "invalid_plant", `the body must be a JSON object with ${list}`);
 });

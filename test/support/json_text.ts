@@ -15,6 +15,9 @@ import { anyCharacter } from "./unicode.ts";
 // JSON as text, not as values: what matters is how things are written. Most of it is valid, some is
 // not.
 
+/** The members of a plant beside its id. */
+const FERN = membersOf(fern());
+
 /** One of these, each as often as its weight says. */
 export function oneOf<Value>(
   ...weighted: [weight: number, arbitrary: fc.Arbitrary<Value>][]
@@ -228,7 +231,7 @@ const familiarName = fc.constantFrom(
 );
 
 const withPlantInside = fc.constantFrom(
-  '{"id":7,"name":"y"}',
+  `{"id":7,${FERN}}`,
   '[1,{"id":7}]',
   '[1,{"id":"}"}]',
   '{"x":{"id":9007199254740993}}',
@@ -293,9 +296,6 @@ const nested = fc
     isClosed: fc.boolean(),
   })
   .map(({ depth, isClosed }) => "[".repeat(depth) + (isClosed ? "]".repeat(depth) : ""));
-
-/** The members of a plant beside its id. */
-const FERN = membersOf(fern());
 
 /** Nearly JSON, or not at all. */
 const brokenText = fc.oneof(
