@@ -20,7 +20,7 @@ import { createMetrics, type Metric } from "../telemetry/metrics.ts";
 import { createObserver } from "../telemetry/service_observer.ts";
 import { offerFirstToken, type TokenTerminal } from "./first_token.ts";
 import { HttpServer } from "./http_server.ts";
-import { startTracing } from "./tracing_start.ts";
+import { traceService } from "./tracing_start.ts";
 import { watchEventLoop } from "./watchdog.ts";
 
 /** The signals of a service, its log and its terminal: what a command has of `Io`. */
@@ -152,7 +152,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
 
   const metrics = createMetrics();
   metrics.register(() => ofProcess(server, io.log));
-  const tracing = await startTracing(config, { log, metrics, atStop });
+  const tracing = await traceService(config, { log, metrics, atStop });
 
   const observer = createObserver({ ...logging, metrics, tracing }, config);
   const queue: Gather = (store, maxInFlight) =>

@@ -19,7 +19,7 @@ interface TracedService {
  *
  * @throws {ConfigError} If a variable of OpenTelemetry cannot be obeyed.
  */
-export async function startTracing(
+export async function traceService(
   config: Config,
   { log, metrics, atStop }: TracedService,
 ): Promise<Tracing | undefined> {

@@ -1,6 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 
 import { SCOPES } from "../../src/auth/authenticate.ts";
+import { DATABASE_URLS } from "../../src/database/location.ts";
 import { SETTINGS } from "../../src/settings/settings.ts";
 import { post } from "../support/client.ts";
 import { runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -176,7 +177,7 @@ const wrongCalls: [string, string][] = [
   ["--host ", 'Cannot use --host "": expected a value, or no flag for the default'],
   [
     "--database mysql://me:secret@host",
-    'Cannot use --database "mysql://…": expected file:PATH or postgres://…',
+    `Cannot use --database "mysql://…": expected ${DATABASE_URLS}`,
   ],
   [
     "token create x --expires 90",

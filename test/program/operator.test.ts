@@ -14,6 +14,7 @@ import { INT64_MAX } from "../../src/plant/plant.ts";
 import { testApp } from "../support/app.ts";
 import { startBrokenGateway } from "../support/broken_gateway.ts";
 import { bearer, post, TOKEN } from "../support/client.ts";
+import { CERTIFICATE, EVERY_METRIC } from "../support/dashboard.ts";
 import { executable } from "../support/executable.ts";
 import { blocks, guides, section } from "../support/guides.ts";
 import { skipsWithout } from "../support/missing.ts";
@@ -32,9 +33,6 @@ import { startStrangers, STRANGERS, WHOLE } from "../support/strangers.ts";
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const ALERTS = Bun.file(join(ROOT, "src/telemetry/alerts.yaml"));
-
-/** That of `https://localhost`, without its endings. */
-const CERTIFICATE = join(ROOT, "test/support/tls/localhost");
 
 /** Where the shell finds the program, as once it is installed. */
 const PATH = `${dirname(executable()[0])}:${process.env["PATH"]}`;
@@ -196,16 +194,7 @@ function numbered(id: number): string {
 }
 
 test.concurrent("the scrape configuration and the alerts name what there is", async () => {
-  // With a certificate and a provider, which have metrics.
-  const env = {
-    AUTH_TOKENS: TOKEN,
-    TLS_CERT_FILE: `${CERTIFICATE}.crt`,
-    TLS_KEY_FILE: `${CERTIFICATE}.key`,
-    AUTH_JWKS_URL: "http://127.0.0.1:9/jwks",
-    AUTH_ISSUER: "http://127.0.0.1/",
-    AUTH_AUDIENCE: "plant-store",
-    OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:9",
-  };
+  const env = { AUTH_TOKENS: TOKEN, ...EVERY_METRIC };
   // And with a token that expires.
   using home = emptyDirectory();
   const args = ["token", "create", "greenhouse", "--expires", "90d"];

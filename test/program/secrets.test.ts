@@ -3,6 +3,7 @@ import { chmodSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { join } from "node:path";
 
+import { DATABASE_URLS } from "../../src/database/location.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { skipsWithout } from "../support/missing.ts";
 import { fern, jsonOf } from "../support/plants.ts";
@@ -146,17 +147,12 @@ const REFUSED: readonly (readonly [
   ["DATABASE_URL_FILE", "/", undefined, ' "/": illegal operation on a directory'],
   ["DATABASE_URL_FILE", "/dev/zero", undefined, ' "/dev/zero": operation not permitted'],
   ["DATABASE_URL_FILE", "empty", "\n", ' "empty": it is empty'],
-  [
-    "DATABASE_URL_FILE",
-    "word",
-    "sesame\n",
-    ' "word": expected one line, file:PATH or postgres://…',
-  ],
+  ["DATABASE_URL_FILE", "word", "sesame\n", ` "word": expected one line, ${DATABASE_URLS}`],
   [
     "DATABASE_URL_FILE",
     "lines",
     "postgres://me:sesame@localhost/plants\nfile:plants.db\n",
-    ' "lines": expected one line, file:PATH or postgres://…',
+    ` "lines": expected one line, ${DATABASE_URLS}`,
   ],
 ];
 

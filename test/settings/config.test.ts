@@ -1,5 +1,6 @@
 import { expect, test } from "bun:test";
 
+import { DATABASE_URLS } from "../../src/database/location.ts";
 import { ConfigError } from "../../src/errors.ts";
 import { loggableSettings, parseConfig, SETTINGS } from "../../src/settings/settings.ts";
 import { PASSWORDS } from "./passwords.ts";
@@ -193,7 +194,7 @@ const INTEGERS = [
   "REQUEST_TIMEOUT_MS",
   "SHUTDOWN_TIMEOUT_MS",
 ];
-const NO_URL = "expected file:PATH or postgres://…";
+const NO_URL = `expected ${DATABASE_URLS}`;
 const NO_ORIGIN = "expected origins such as https://app.example.org";
 
 /** Values of a variable, and what is said of each. */

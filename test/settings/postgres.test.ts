@@ -14,6 +14,14 @@ test("parseConfig() refuses a URL of PostgreSQL without a user", () => {
   );
 });
 
+test("the refusal of another URL names PostgreSQL's", () => {
+  expect(() => parseConfig({ DATABASE_URL: "mysql://host/plants" })).toThrow(
+    new ConfigError(
+      "Cannot use DATABASE_URL=mysql://host/plants: expected file:PATH or postgres://…",
+    ),
+  );
+});
+
 test("loggableSettings() shows a URL without its password", () => {
   const url = "postgres://me:secret@127.0.0.1:1/plants?sslmode=disable";
   expect(loggableSettings(parseConfig({ DATABASE_URL: url }))["database"]).toEqual({

@@ -19,6 +19,16 @@ export const { panels: PANELS } = (await Bun.file(
 /** The certificate of `localhost`, without its endings. */
 export const CERTIFICATE = join(ROOT, "test/support/tls/localhost");
 
+/** The settings of a server on SQLite that has every metric: with a certificate, for example. */
+export const EVERY_METRIC = {
+  TLS_CERT_FILE: `${CERTIFICATE}.crt`,
+  TLS_KEY_FILE: `${CERTIFICATE}.key`,
+  AUTH_JWKS_URL: "http://127.0.0.1:9/jwks",
+  AUTH_ISSUER: "http://127.0.0.1/",
+  AUTH_AUDIENCE: "plant-store",
+  OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:9",
+};
+
 /** Expects that every one of these panels has values, by a real Prometheus, of servers that are used. */
 export async function expectValues(
   panels: readonly Panel[],
