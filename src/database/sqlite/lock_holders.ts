@@ -1,4 +1,5 @@
-import { readdirSync, readFileSync, statSync } from "node:fs";
+import { readdirSync, readFileSync, readlinkSync, realpathSync, statSync } from "node:fs";
+import { basename } from "node:path";
 
 import { identityOf } from "./file_identity.ts";
 import { SEES_PROCESS } from "./trust.ts";
@@ -7,37 +8,43 @@ import { SEES_PROCESS } from "./trust.ts";
  * Says which other processes hold a lock of SQLite's on a file: in WAL mode these are all that have it
  * open. proc_locks(5) has the pid and the inode.
  *
- * @param file From `databaseFile`.
  * @returns `plant-store (process 42) has it open`; `undefined` if that cannot be seen.
  */
-export function lockHolders(file: string): string | undefined {
+export function lockHolders(path: string): string | undefined {
   if (!SEES_PROCESS) return undefined;
-  const pids = new Set<string>();
 
   try {
+    const file = realpathSync(path);
     const { ino } = statSync(file, { bigint: true });
     const lock = new RegExp(`^\\d+: \\S+ +\\S+ +\\S+ +(\\d+) [0-9a-f]+:[0-9a-f]+:${ino} `, "gm");
-    for (const [, pid = ""] of readFileSync("/proc/locks", "utf8").matchAll(lock)) pids.add(pid);
+    const found = readFileSync("/proc/locks", "utf8").matchAll(lock);
+    const pids = new Set(Array.from(found, ([, pid = ""]) => pid));
+
+    // In another container a process has no number here.
+    pids.delete("0");
+    pids.delete(String(process.pid));
+    const names = [...pids]
+      .filter((pid) => hasOpen(pid, file))
+      .map((pid) => `${nameOf(pid)} (process ${pid})`);
+    if (names.length === 0) return undefined;
+    return `${names.join(" and ")} ${names.length === 1 ? "has" : "have"} it open`;
   } catch {
     // Not Linux's, or a system without /proc.
+    return undefined;
   }
-
-  // In another container a process has no number here.
-  pids.delete("0");
-  pids.delete(String(process.pid));
-  const names = [...pids]
-    .filter((pid) => hasOpen(pid, file))
-    .map((pid) => `${nameOf(pid)} (process ${pid})`);
-  if (names.length === 0) return undefined;
-  return `${names.join(" and ")} ${names.length === 1 ? "has" : "have"} it open`;
 }
 
-/** Whether it is this file: one on another disk may have the same inode. True if that cannot be seen. */
+/**
+ * Whether a process has this file open: one on another disk may have the same inode. True if that cannot
+ * be seen. Looks only at what has the same name: another disk may hang.
+ */
 function hasOpen(pid: string, file: string): boolean {
-  const identity = identityOf(file);
   const directory = `/proc/${pid}/fd`;
+  const isIt = (path: string) =>
+    basename(readlinkSync(path)) === basename(file) && identityOf(path) === identityOf(file);
+
   try {
-    return readdirSync(directory).some((fd) => identityOf(`${directory}/${fd}`) === identity);
+    return readdirSync(directory).some((fd) => isIt(`${directory}/${fd}`));
   } catch {
     // Another user's.
     return true;
