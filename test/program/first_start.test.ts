@@ -1,6 +1,6 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { existsSync, readdirSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
 
 import { post, TOKEN } from "../support/client.ts";
 import { fern } from "../support/plants.ts";
@@ -11,6 +11,7 @@ import {
   TEST_TIMEOUT_MS,
   USER,
 } from "../support/program.ts";
+import { shell } from "../support/shell.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -56,6 +57,22 @@ test.concurrent("in production a server creates no database, and says what does"
   });
   expect(readdirSync(here.path)).toEqual([]);
 });
+
+test.concurrent(
+  "the command that it says creates the database, whatever its path has",
+  async () => {
+    using here = world();
+    const cwd = here.at("our $HOME's 'plants'");
+    mkdirSync(cwd, { mode: 0o700 });
+    const env = { NODE_ENV: "production" };
+    const { stderr } = await runToEnd({ cwd, env, args: ["serve", "--port", "0"] });
+
+    const [, command = ""] = /: plant-store (migrate .*)\n$/.exec(stderr) ?? [];
+    const created = await runToEnd({ cwd: here.path, program: shell(`"$@" ${command}`) });
+    expect(created).toMatchObject({ exitCode: 0 });
+    expect(readdirSync(cwd)).toContain("plants.db");
+  },
+);
 
 test.concurrent.each([
   [

@@ -102,7 +102,12 @@ export function runAs(owner: number): string {
 export function howToRun(command: string, file: string): string {
   const user = ownUser();
   const as = user === undefined ? "" : ` as ${nameOf(user) ?? `uid ${user}`}:`;
-  return `run${as} plant-store ${command} --database ${file}`;
+  return `run${as} plant-store ${command} --database ${inShell(file)}`;
+}
+
+/** A path as it is typed in a shell. */
+function inShell(path: string): string {
+  return /^[\w./:@%+-]+$/.test(path) ? path : `'${path.replaceAll("'", String.raw`'\''`)}'`;
 }
 
 /** The name of a user of this machine: passwd(5). */
