@@ -339,7 +339,7 @@ describe.skipIf(skipsCluster())("Change a field", () => {
 
         for (const [env, refusal] of [
           [{}, "NOT NULL constraint failed"],
-          [{ DATABASE_URL: made.url }, "adds a column that is NOT NULL"],
+          [{ DATABASE_URL: made.url }, "makes a column NOT NULL"],
         ] as const) {
           await run(older.path, home.path, env, "import", "plants.ndjson");
           const migrated = await run(newer.path, home.path, env, "migrate");
@@ -389,6 +389,9 @@ async function changeField(root: string, name: string): Promise<Record<string, s
     generated[file] = await Bun.file(join(root, file)).text();
     await Bun.write(join(root, file), sql);
   }
+
+  const [examples = ""] = blocks("Change a field", "bash");
+  await Bun.$`git init --quiet && git add README.md src && bash -c ${examples}`.cwd(root).quiet();
   return generated;
 }
 
