@@ -18,7 +18,7 @@ import { CERTIFICATE, EVERY_METRIC } from "../support/dashboard.ts";
 import { executable } from "../support/executable.ts";
 import { blocks, guides, section } from "../support/guides.ts";
 import { skipsWithout } from "../support/missing.ts";
-import { fern, jsonOf, membersOf, returned, TEXT } from "../support/plants.ts";
+import { fern, ivy, jsonOf, membersOf, returned, TEXT } from "../support/plants.ts";
 import {
   emptyDirectory,
   freePort,
@@ -33,6 +33,13 @@ import { startStrangers, STRANGERS, WHOLE } from "../support/strangers.ts";
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const ALERTS = Bun.file(join(ROOT, "src/telemetry/alerts.yaml"));
+
+/** For lines of root: what would change the machine says what it was called with, or does nothing. */
+const STUBS = 'systemctl() { echo "$*"; }; chown() { :; }; runuser() { shift 3; "$@"; }\n';
+
+/** The function of the shell that the lines of the operator's questions begin with. */
+const [STORE = ""] =
+  guides.map(({ text }) => /^store\(\) .*\n/m.exec(text)).find((found) => found !== null) ?? [];
 
 /** Where the shell finds the program, as once it is installed. */
 const PATH = `${dirname(executable()[0])}:${process.env["PATH"]}`;
@@ -90,10 +97,8 @@ test.skipIf(skipsWithout("sqlite3", "sqlite3"))(
       expect(ended).toMatchObject({ exitCode: 0 });
       return ended.stdout;
     };
-    const page = guides.find(({ path }) => path === "src/commands/QUESTIONS.md")?.text ?? "";
-    const [store] = /^store\(\) .*$/m.exec(page) ?? [];
     const lineOf = (heading: string) =>
-      `${store}\n${blocks(heading, "sh")[0]}`
+      (STORE + blocks(heading, "sh")[0])
         .replaceAll(/runuser .*-- |\/var\/lib\/plant-store\//g, "")
         .replace(/\/var\/backups\/.*/, "copy.db");
 
@@ -123,6 +128,35 @@ test.skipIf(skipsWithout("sqlite3", "sqlite3"))(
   },
 );
 
+test.concurrent("the lines of a move bring plants and tokens to another machine", async () => {
+  using home = emptyDirectory();
+  for (const machine of ["old", "new"]) mkdirSync(home.at(machine));
+  const on = (machine: string) => ({ cwd: home.at(machine), env: { PATH, PORT: "0" } });
+  const follow = async (machine: string, script = "") => {
+    const here = [STUBS, `scp() { cp "$1" "\${2#new:}"; }\n`, STORE, script]
+      .join("")
+      .replaceAll("new:/var/lib/plant-store", `new:${home.at("new")}`)
+      .replaceAll("/var/lib/plant-store", home.at(machine));
+    const ended = await runToEnd({ ...on(machine), program: ["sh", "-euc", here] });
+    expect(ended).toMatchObject({ exitCode: 0 });
+    return ended.stdout;
+  };
+
+  let token: string;
+  {
+    token = (await follow("old", "store token create greenhouse")).trim();
+    await using server = await startServer({ program: ["plant-store"], ...on("old") });
+    expect((await post(server.url, fern(), { token })).status).toBe(200);
+  }
+
+  const [leave, arrive] = blocks("Move to another machine", "sh");
+  expect(await follow("old", leave)).toBe("disable --now plant-store\n");
+  expect(await follow("new", arrive)).toBe("enable --now plant-store\n");
+
+  await using server = await startServer({ program: ["plant-store"], ...on("new") });
+  expect((await post(server.url, ivy(), { token })).status).toBe(409);
+});
+
 test.concurrent(
   "the lines of an upgrade replace a running executable, and those of a rollback bring it back",
   async () => {
@@ -135,12 +169,11 @@ test.concurrent(
     await using server = await startServer({ program, cwd: home.path });
 
     const follow = async (script = "") => {
-      const stubs = `systemctl() { echo "$*"; }; runuser() { shift 3; "$@"; }\n`;
       return runToEnd({
         program: [
           "sh",
           "-ec",
-          stubs + script.replaceAll(/\/usr\/local(?=\/bin)|\/var\/lib\/plant-store/g, home.path),
+          STUBS + script.replaceAll(/\/usr\/local(?=\/bin)|\/var\/lib\/plant-store/g, home.path),
         ],
         cwd: home.path,
         env: { PATH: `${home.at("bin")}:${process.env["PATH"]}` },
@@ -393,8 +426,7 @@ test.skipIf(
       .replaceAll("/var/lib/plant-store", home.path)
       .replace("127.0.0.1:3000", new URL(server.url).host);
 
-  const stubs = `runuser() { shift 3; "$@"; }; chown() { :; }\n`;
-  const script = stubs + here(blocks("Metrics", "sh")[0]);
+  const script = STUBS + here(blocks("Metrics", "sh")[0]);
   const created = await runToEnd({ program: ["sh", "-ec", script], cwd: home.path, env: { PATH } });
   expect(created).toMatchObject({ exitCode: 0 });
   expect(statSync(home.at("plant-store.token")).mode & 0o777).toBe(0o600);
@@ -552,7 +584,7 @@ test.concurrent.each([
       .replaceAll("/etc/plant-store", home.at("etc"))
       .replace("group=plant-store", `group=${process.getgid?.()}`);
     const { exitCode, stdout } = await runToEnd({
-      program: ["sh", "-euc", `umask 077; systemctl() { echo "$*"; }\n${script}`],
+      program: ["sh", "-euc", `umask 077; ${STUBS}${script}`],
       cwd: home.path,
       env: { RENEWED_LINEAGE: home.path },
     });
