@@ -33,10 +33,10 @@ export async function run(
   environment: Environment,
   io: Io,
 ): Promise<number> {
+  const words = withCommand(args);
+  const stderr = words[0] === "serve" && logsJson(environment) ? toLog(io) : io.stderr;
   let help = "";
-  let isServing = false;
   const action: Action = async (subcommand, parsed) => {
-    isServing = subcommand === serve;
     const flags: Flags = parsed.opts();
     // Once: the file of the database's URL may be a pipe.
     let reading: Promise<Config> | undefined;
@@ -48,16 +48,16 @@ export async function run(
 
   const program = declareProgram(action, {
     writeOut: (text) => (help += text),
-    writeErr: io.stderr,
+    writeErr: stderr,
     outputError: (text, write) => write(text.split("\n").map(escapeControls).join("\n")),
   });
 
   try {
-    await program.parseAsync(withCommand(args), { from: "user" }).catch(exceptHelp);
+    await program.parseAsync(words, { from: "user" }).catch(exceptHelp);
     if (help !== "") await writeOutput(io, help);
     return 0;
   } catch (error) {
-    return toExitCode(error, isServing && logsJson(environment) ? withJson(io) : io);
+    return toExitCode(error, stderr);
   }
 }
 
@@ -170,18 +170,10 @@ function logsJson(environment: Environment): boolean {
 }
 
 /** Prints messages as errors of the log. */
-function withJson(io: Io): Io {
-  return {
-    ...io,
-    stderr(text) {
-      using logging = startLogging({
-        level: "error",
-        format: "json",
-        colors: false,
-        output: io.log,
-      });
-      logging.log.error(text.trimEnd());
-    },
+function toLog({ log: output }: Io): Io["stderr"] {
+  return (text) => {
+    using logging = startLogging({ level: "error", format: "json", colors: false, output });
+    logging.log.error(text.trimEnd());
   };
 }
 
@@ -189,14 +181,14 @@ function withJson(io: Io): Io {
  * Prints one line for an error that its reader can act on. Any other error is a bug: it prints the
  * stack.
  */
-function toExitCode(error: unknown, io: Io): number {
+function toExitCode(error: unknown, stderr: Io["stderr"]): number {
   // Closing the database failed as well: the first error says more.
-  if (error instanceof SuppressedError) return toExitCode(error.suppressed, io);
+  if (error instanceof SuppressedError) return toExitCode(error.suppressed, stderr);
   if (error instanceof QuietFailure) return 1;
   if (error instanceof CommanderError) return 2;
 
   const isExpected =
     error instanceof ConfigError || error instanceof CommandError || error instanceof DatabaseError;
-  io.stderr(`${isExpected ? escapeControls(error.message) : Bun.inspect(error)}\n`);
+  stderr(`${isExpected ? escapeControls(error.message) : Bun.inspect(error)}\n`);
   return error instanceof ConfigError ? 2 : 1;
 }

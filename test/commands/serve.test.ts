@@ -149,3 +149,21 @@ test.each([
     });
   },
 );
+
+test.each([["serve"], []])(
+  "with LOG_FORMAT=json, lines on a mistyped flag are JSON: %s",
+  async (...command) => {
+    const args = [...command, "--prot", "80"];
+    const { stderr, ...ended } = await runCommand(args, { LOG_FORMAT: "json" });
+
+    expect(ended).toEqual({ exitCode: 2, stdout: "" });
+    const lines = stderr
+      .trimEnd()
+      .split("\n")
+      .map((line) => JSON.parse(line) as object);
+    expect(lines).toMatchObject([
+      { level: "ERROR", message: "error: unknown option '--prot'\n(Did you mean --port?)" },
+      { level: "ERROR", message: "See plant-store serve --help" },
+    ]);
+  },
+);
