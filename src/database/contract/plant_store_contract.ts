@@ -132,13 +132,13 @@ const CASES: Cases<Pick<Database, "plants">> = {
   },
 
   async "add() leaves the batch as it is"(store) {
-    const others = PLANT_FIELDS.flatMap((field) =>
-      otherValues(MOSS, field).map((value) => changed(MOSS, field, value)),
-    );
-    const batch = [MOSS, ...others, FERN].map((plant) => ({ ...plant }));
-    const before = batch.map((plant) => ({ ...plant }));
-    await add(store, batch);
-    assert.deepEqual(batch, before);
+    for (const field of PLANT_FIELDS) {
+      const others = otherValues(MOSS, field).map((value) => changed(MOSS, field, value));
+      const batch = [MOSS, ...others, FERN].map((plant) => ({ ...plant }));
+      const before = batch.map((plant) => ({ ...plant }));
+      await add(store, batch);
+      assert.deepEqual(batch, before);
+    }
   },
 
   async "add() of nothing is nothing"(store) {
