@@ -6,7 +6,7 @@ import type { CreatePlant } from "./generated_client.ts";
 /** A client of no document: Eden takes its types from those of the app. */
 export const createPlant: CreatePlant = async (plant, { baseUrl, token, headers = {}, fetch }) => {
   const fetcher = fetch as typeof globalThis.fetch;
-  const { plants } = treaty<ReturnType<typeof createApp>>(baseUrl, { fetcher });
+  const { plants } = treaty<ReturnType<typeof createApp>>(baseUrl, { fetcher, parseDate: false });
   const sent = { headers: { authorization: `Bearer ${token}`, ...headers } };
   const { data, error, status } = await plants.post(plant, sent);
 

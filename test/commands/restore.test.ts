@@ -583,9 +583,13 @@ test("a restored backup of the first version deletes the token that was revoked 
     using first = new Database(here.at("saved.db"));
     using original = new Database(":memory:");
     original.run(MIGRATIONS[0]?.sql ?? "");
-    for (const table of ["plants", "tokens"])
-      for (const column of columnsOf(first, table).difference(columnsOf(original, table)))
-        first.run(`ALTER TABLE ${table} DROP COLUMN "${column}"`);
+    for (const column of columnsOf(first, "tokens").difference(columnsOf(original, "tokens")))
+      first.run(`ALTER TABLE tokens DROP COLUMN "${column}"`);
+    // It has no rows, and its columns may have been renamed since.
+    first.run("DROP TABLE plants");
+    first.run(
+      String(original.query("SELECT sql FROM sqlite_schema WHERE name = 'plants'").values()),
+    );
     first.run("DROP TABLE token_revision");
     first.run("DELETE FROM __drizzle_migrations WHERE id > 1");
   }

@@ -40,7 +40,7 @@ test("a client of Eden stores a plant, and gets the error of each status with it
   const store = memoryStore();
   const authenticate = staticTokens([TOKEN]);
   const app = createApp({ plants: groupCommit(store), ready: () => store.probe(), authenticate });
-  const { plants } = treaty(app);
+  const { plants } = treaty(app, { parseDate: false });
   const fields = returned(fern({ [OPTIONAL_TEXT]: "indoor" }));
   const { data, status } = await plants.post({ id: 1, ...fields }, { headers: bearer() });
   expect({ data, status }).toEqual({ data: fields, status: 200 });

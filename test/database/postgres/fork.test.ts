@@ -1,6 +1,5 @@
 import { describe, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
-import { join } from "node:path";
 
 import type * as PostgresDatabase from "../../../src/database/postgres/postgres_database.ts";
 import { parsePostgresUrl, type PostgresUrl } from "../../../src/database/postgres/url.ts";
@@ -17,13 +16,13 @@ const WITHOUT_VALUE =
   "makes a column NOT NULL, but rows have no value for it: give the column a default, or fill it by an UPDATE before";
 const TIMEOUT = { timeoutMs: TEST_TIMEOUT_MS };
 
-/** A copy of the repository with these changes, and its way to open a database. */
-async function fork(mutations: readonly Mutation[], files: Readonly<Record<string, string>> = {}) {
+/** A copy of the repository with one more migration and other changes, and its way to open a database. */
+async function fork(sql: string, changes: readonly Mutation[] = []) {
   const copy = repositoryCopy();
-  for (const [name, text] of Object.entries(files)) writeFileSync(join(copy.path, name), text);
-  for (const mutation of mutations) mutate(copy.path, mutation);
+  writeFileSync(copy.at("drizzle/postgres/0100_shade.sql"), sql);
+  for (const mutation of [...EMBEDDED, ...changes]) mutate(copy.path, mutation);
 
-  const room = (await import(join(copy.path, MODULE))) as typeof PostgresDatabase;
+  const room = (await import(copy.at(MODULE))) as typeof PostgresDatabase;
   return {
     async openPostgres(url: PostgresUrl, options?: PostgresDatabase.PostgresOptions) {
       using reached = await room.reach(url);
@@ -37,41 +36,34 @@ async function fork(mutations: readonly Mutation[], files: Readonly<Record<strin
   };
 }
 
-/** A second migration. */
-function forkWithMigration(sql: string) {
-  const embedded: readonly Mutation[] = [
-    {
-      file: "src/database/postgres/migrations.ts",
-      from: "import journal from",
-      to: 'import shade from "../../../drizzle/postgres/0100_shade.sql" with { type: "text" };\nimport journal from',
-    },
-    {
-      file: "src/database/postgres/migrations.ts",
-      from: "const SQL: Readonly<Record<string, string>> = {\n",
-      to: 'const SQL: Readonly<Record<string, string>> = {\n  "0100_shade": shade,\n',
-    },
-    {
-      file: "drizzle/postgres/meta/_journal.json",
-      from: "    }\n  ]",
-      to: '    },\n    { "idx": 100, "version": "7", "when": 1895280020608, "tag": "0100_shade", "breakpoints": true }\n  ]',
-    },
-  ];
-  return fork(embedded, { "drizzle/postgres/0100_shade.sql": sql });
-}
+/** What makes a migration one of the build. */
+const EMBEDDED: readonly Mutation[] = [
+  {
+    file: "src/database/postgres/migrations.ts",
+    from: "import journal from",
+    to: 'import shade from "../../../drizzle/postgres/0100_shade.sql" with { type: "text" };\nimport journal from',
+  },
+  {
+    file: "src/database/postgres/migrations.ts",
+    from: "const SQL: Readonly<Record<string, string>> = {\n",
+    to: 'const SQL: Readonly<Record<string, string>> = {\n  "0100_shade": shade,\n',
+  },
+  {
+    file: "drizzle/postgres/meta/_journal.json",
+    from: "    }\n  ]",
+    to: '    },\n    { "idx": 100, "version": "7", "when": 1895280020608, "tag": "0100_shade", "breakpoints": true }\n  ]',
+  },
+];
 
 describe.skipIf(skipsCluster())("a fork on PostgreSQL", () => {
   const cluster = withCluster();
 
   test("stores, finds and reads a field whose column has another name, which is a word of SQL", async () => {
     const renamed = { from: `${OPTIONAL_TEXT}: text()`, to: `${OPTIONAL_TEXT}: text("group")` };
-    using forked = await fork([
-      { file: "src/database/postgres/schema.ts", ...renamed },
-      {
-        file: "drizzle/postgres/0000_plants_and_tokens.sql",
-        from: `"${OPTIONAL_TEXT}" text`,
-        to: '"group" text',
-      },
-    ]);
+    using forked = await fork(
+      `ALTER TABLE "plants" RENAME COLUMN "${OPTIONAL_TEXT}" TO "group";\n`,
+      [{ file: "src/database/postgres/schema.ts", ...renamed }],
+    );
     await using database = await cluster().newDatabase();
     await using store = await forked.openPostgres(parsePostgresUrl(database.url));
 
@@ -85,7 +77,7 @@ describe.skipIf(skipsCluster())("a fork on PostgreSQL", () => {
   });
 
   test("tells whoever reads the tables of the version before to migrate", async () => {
-    using forked = await forkWithMigration('ALTER TABLE "plants" ADD COLUMN "shade" text;\n');
+    using forked = await fork('ALTER TABLE "plants" ADD COLUMN "shade" text;\n');
     await using database = await cluster().newDatabase();
     const url = parsePostgresUrl(database.url);
     await (await openPostgres(url))[Symbol.asyncDispose]();
@@ -123,7 +115,7 @@ describe.skipIf(skipsCluster())("a fork on PostgreSQL", () => {
       "makes a table, a column or a type that exists already: rename that one, and migrate again",
     ],
   ])("says why a migration cannot add %s", async (_, sql, before, reason) => {
-    using forked = await forkWithMigration(sql);
+    using forked = await fork(sql);
     await using database = await cluster().newDatabase();
     const url = parsePostgresUrl(database.url);
     await (await openPostgres(url))[Symbol.asyncDispose]();
