@@ -66,6 +66,9 @@ export const DAMAGES = {
   "a page in the place of another": (pages) => pages.leaf.set(pages.other),
   "an id that is out of order": ({ leaf }) => flip(leaf, cellOf(leaf, 0) + 2, 1),
   "a name that is no text": ({ leaf }) => (leaf[nameTypeOf(leaf)] = 0),
+  // A blob's type is one less than that of a text of the same length.
+  "a name that is a blob": ({ leaf }) =>
+    leaf.writeUInt8(leaf.readUInt8(nameTypeOf(leaf)) - 1, nameTypeOf(leaf)),
   "a wrong key of an inner page": ({ inner }) => flip(inner, cellOf(inner, 5) + 5, 1),
   "a damaged page of the index of tokens": (pages) => pages.tokensIndex.fill(0),
 } as const satisfies Record<string, (pages: Pages) => unknown>;
