@@ -1,6 +1,6 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 
-import { failuresIn, mutate, repositoryCopy } from "../support/mutant.ts";
+import { failuresIn, linkPackages, mutate, repositoryCopy } from "../support/mutant.ts";
 import { LONG_TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
@@ -31,6 +31,7 @@ const TESTS = [
 
 test("a record with other fields needs no change of a test beside that of support/plants.ts", async () => {
   using copy = repositoryCopy();
+  linkPackages(copy.path);
   for (const [file, places] of Object.entries(NAMED)) {
     for (const from of places) {
       const to = from.replace(/\bname\b/, "sensor").replace(/\btag\b/, "note");

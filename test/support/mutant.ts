@@ -91,14 +91,14 @@ export async function failingTests(root: string, file: string, name: string): Pr
  */
 export async function failuresIn(root: string, files: readonly string[]): Promise<string[]> {
   const paths = files.map((file) => `./${file}`);
-  const { stderr } = await Bun.$`bun test --parallel=2 --no-isolate ${paths}`
+  const { exitCode, stderr } = await Bun.$`bun test --parallel=2 --no-isolate ${paths}`
     .cwd(root)
     .env({ ...process.env, TMPDIR: temporaryDirectory() })
     .quiet()
     .nothrow();
   const output = stderr.toString();
   if (!/^ *\d+ pass$/m.test(output)) throw new Error(`No test ran:\n${output}`);
-  return failuresOf(output);
+  return failuresOf(exitCode, output);
 }
 
 /**
@@ -111,10 +111,7 @@ export async function failuresOfOk(root: string): Promise<string[]> {
     .env({ ...process.env, TMPDIR: temporaryDirectory(), TEST_SCALE: "short" })
     .quiet()
     .nothrow();
-  const output = `${stdout}${stderr}`;
-  const failures = failuresOf(output);
-  // Such as a file that is not formatted.
-  return exitCode === 0 || failures.length > 0 ? failures : [output];
+  return failuresOf(exitCode, `${stdout}${stderr}`);
 }
 
 /** Gives a copy of the repository what is installed for the tests of other runtimes, and of clients. */
@@ -124,6 +121,9 @@ export function linkPackages(root: string): void {
 }
 
 /** The failures that a run of tests, or of the type check, has printed. */
-function failuresOf(output: string): string[] {
-  return output.match(/^\(fail\) .*$|^.* error TS\d+: .*$|^ *[1-9]\d* error.*$/gm) ?? [];
+function failuresOf(exitCode: number, output: string): string[] {
+  if (exitCode === 0) return [];
+  const failures = output.match(/^\(fail\) .*$|^.* error TS\d+: .*$/gm);
+  // A file that cannot be loaded has no test to name, and one that is not formatted no test at all.
+  return failures ?? [output];
 }
