@@ -41,8 +41,8 @@ export interface Call {
    * @throws {ConfigError} If a value cannot be used.
    */
   readonly config: () => Promise<Config>;
-  /** Sentences on variables whose names are close to those of settings. */
-  readonly mistyped: () => readonly string[];
+  /** Sentences on variables that are overruled or mistyped. */
+  readonly ignored: () => readonly string[];
   /** The adapter of the database that the configuration names. */
   readonly adapter: () => Promise<DatabaseAdapter>;
 }

@@ -5,7 +5,7 @@ import { version } from "../build/version.ts" with { type: "macro" };
 import { DatabaseError } from "../database/database.ts";
 import { adapterOf } from "../database/location.ts";
 import { CommandError, ConfigError, escapeControls, QuietFailure } from "../errors.ts";
-import { mistypedVariables } from "../settings/mistyped.ts";
+import { ignoredVariables } from "../settings/ignored_variables.ts";
 import { withDatabaseUrlFile } from "../settings/secret_files.ts";
 import type { Environment } from "../settings/setting.ts";
 import { type Config, type Flags, parseConfig } from "../settings/settings.ts";
@@ -42,8 +42,8 @@ export async function run(
     let reading: Promise<Config> | undefined;
     const config = () => (reading ??= readConfig(environment, flags, io));
     const adapter = async () => adapterOf((await config()).database);
-    const mistyped = () => mistypedVariables(environment);
-    await subcommand.run({ io, argument: parsed.args[0] ?? "", flags, config, mistyped, adapter });
+    const ignored = () => ignoredVariables(environment, flags);
+    await subcommand.run({ io, argument: parsed.args[0] ?? "", flags, config, ignored, adapter });
   };
 
   const program = declareProgram(action, {

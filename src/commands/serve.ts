@@ -20,12 +20,12 @@ export const serve: Subcommand = {
   run: async (call) =>
     call.flags["check"] === true
       ? checkOnly(call)
-      : runService(await call.config(), call.io, call.mistyped()),
+      : runService(await call.config(), call.io, call.ignored()),
 };
 
 /** For scripts every refusal is a usage error. */
-async function checkOnly({ io, config, mistyped }: Call): Promise<void> {
-  for (const warning of mistyped()) io.stderr(`${warning}\n`);
+async function checkOnly({ io, config, ignored }: Call): Promise<void> {
+  for (const warning of ignored()) io.stderr(`${warning}\n`);
 
   try {
     await writeOutput(io, `${await checkStart(await config())}\n`);

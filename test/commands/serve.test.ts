@@ -120,11 +120,14 @@ const FORGET_LAST_MIGRATION =
 test("serve --check names variables that nothing reads", async () => {
   using directory = emptyDirectory();
   const ended = await checkStart(directory.at("plants.db"), {
+    DATABASE_URL: "postgres://plants:secret@localhost/plants",
+    DATABASE_URL_FILE: "missing",
     DATABSE_URL: "x",
     AUTH_TOKEN: "secret",
   });
   expect(ended.stderr).toBe(
-    "Ignored DATABSE_URL: did you mean DATABASE_URL?\nIgnored AUTH_TOKEN: did you mean AUTH_TOKENS?\n",
+    "Ignored DATABASE_URL: --database overrules it\nIgnored DATABASE_URL_FILE: --database overrules it\n" +
+      "Ignored DATABSE_URL: did you mean DATABASE_URL?\nIgnored AUTH_TOKEN: did you mean AUTH_TOKENS?\n",
   );
 });
 

@@ -1,5 +1,5 @@
 import type { Environment } from "./setting.ts";
-import { SETTINGS } from "./settings.ts";
+import { type Flags, SETTINGS } from "./settings.ts";
 
 /** How many letters a mistyped name may differ in. */
 const MAX_DISTANCE = 2;
@@ -7,11 +7,24 @@ const MAX_DISTANCE = 2;
 const MIN_LENGTH = 8;
 
 /**
- * Finds variables that nothing reads, because a letter or two of a setting's name is wrong.
+ * Finds variables that nothing reads: those that `--database` overrules, and those with a letter or
+ * two of a setting's name wrong.
  *
  * @returns A sentence for each, without its value.
  */
-export function mistypedVariables(environment: Environment): string[] {
+export function ignoredVariables(environment: Environment, flags: Flags): string[] {
+  return [...overruled(environment, flags), ...mistyped(environment)];
+}
+
+/** A server goes on with the flag's database, although the variables of its unit name another. */
+function overruled(environment: Environment, { database: flag }: Flags): string[] {
+  if (flag === undefined) return [];
+  return ["DATABASE_URL", "DATABASE_URL_FILE"]
+    .filter((variable) => !["", flag].includes(environment[variable]?.trim() ?? ""))
+    .map((variable) => `Ignored ${variable}: --database overrules it`);
+}
+
+function mistyped(environment: Environment): string[] {
   const known = Object.values(SETTINGS).flatMap(({ variables }) => Object.keys(variables));
   const long = known.filter((name) => name.length >= MIN_LENGTH);
 

@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 
-import { mistypedVariables } from "../../src/settings/mistyped.ts";
+import { ignoredVariables } from "../../src/settings/ignored_variables.ts";
 
 test.each([
   ["DATABSE_URL", "DATABASE_URL"],
@@ -10,7 +10,7 @@ test.each([
   ["LOGLEVEL", "LOG_LEVEL"],
   ["MAX_BODY_BYTE", "MAX_BODY_BYTES"],
 ])("%s is named, with %s", (variable, meant) => {
-  expect(mistypedVariables({ [variable]: "secret" })).toEqual([
+  expect(ignoredVariables({ [variable]: "secret" }, {})).toEqual([
     `Ignored ${variable}: did you mean ${meant}?`,
   ]);
 });
@@ -21,5 +21,16 @@ test("settings, what others read, and what is empty are not named", () => {
     "HTTPS_PROXY NODE_EXTRA_CA_CERTS NODE_OPTIONS SSL_CERT_FILE SSL_CERT_DIR OTEL_LOGS_EXPORTER OTEL_METRICS_EXPORTER " +
     "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT OTEL_EXPORTER_OTLP_METRICS_ENDPOINT PLANT_STORE_PORT PLANT_STORE_SERVICE_HOST PGHOST";
   const environment = Object.fromEntries(names.split(" ").map((name) => [name, "x"]));
-  expect(mistypedVariables({ ...environment, DATABSE_URL: "" })).toEqual([]);
+  expect(ignoredVariables({ ...environment, DATABSE_URL: "" }, {})).toEqual([]);
+});
+
+test.each([
+  ["another database", "file:plants.db", ["DATABASE_URL"]],
+  ["the same database", "postgres://localhost/plants", []],
+  ["no database", undefined, []],
+])("with a flag that names %s, the overruled variables are named", (_, database, overruled) => {
+  const environment = { DATABASE_URL: " postgres://localhost/plants\n", DATABASE_URL_FILE: "" };
+  expect(ignoredVariables(environment, { database })).toEqual(
+    overruled.map((variable) => `Ignored ${variable}: --database overrules it`),
+  );
 });
