@@ -285,6 +285,31 @@ describe.skipIf(skipsInstalled())("after a failover by hand", () => {
   });
 });
 
+describe.skipIf(skipsInstalled())("pg_rewind of an old primary", () => {
+  test.each([
+    ["0", /could not find previous WAL record/],
+    ["1GB", undefined],
+  ])("after its checkpoints, with wal_keep_size = %s", async (wal_keep_size, failure) => {
+    const settings = { wal_log_hints: "on", min_wal_size: "32MB", wal_keep_size };
+    await using a = await startCluster({ programs: INSTALLED, settings });
+    await using b = await startCluster({ programs: INSTALLED, primary: a, name: "b" });
+    await b.run("SELECT pg_promote()");
+    await a.run("SELECT pg_logical_emit_message(true, 'a', 'x')");
+    for (let segment = 0; segment < 4; segment++)
+      await a.run("SELECT pg_switch_wal()", "CHECKPOINT", "SELECT txid_current()");
+    await a.kill();
+
+    const [lines = ""] = blocks("The old primary", "sh");
+    const address = `host=127.0.0.1 port=${b.port} user=postgres`;
+    const rewind = () =>
+      runAsServer(lines.replaceAll("host=b.example.org user=postgres", address), {
+        PGDATA: a.data,
+      });
+    if (failure === undefined) expect(rewind).not.toThrow();
+    else expect(rewind).toThrow(failure);
+  });
+});
+
 describe.skipIf(skipsInstalled())("a failover beside an archiver", () => {
   test.each([
     ["FIRST 1 (b)", 0],
