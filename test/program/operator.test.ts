@@ -355,6 +355,17 @@ const ALERT_CASES: Readonly<Record<string, AlertCase>> = {
     at: "10m",
     fires: ["QueueFills"],
   },
+  "the disk has a tenth left, and the certificate of the proxy six days": {
+    series: {
+      'node_filesystem_avail_bytes{mountpoint="/var/lib/plant-store"}': "10x300",
+      'node_filesystem_size_bytes{mountpoint="/var/lib/plant-store"}': "100x300",
+      'node_filesystem_avail_bytes{mountpoint="/boot"}': "1x300",
+      'node_filesystem_size_bytes{mountpoint="/boot"}': "100x300",
+      probe_ssl_earliest_cert_expiry: `${6 * 86_400}x300`,
+    },
+    at: "70m",
+    fires: ["ProxyCertificateExpires", "DiskFills"],
+  },
   "a busy day: one in a thousand fails, a peak of the WAL, one checkpoint repeated, an upgrade": {
     series: {
       [POSTS(200)]: "0+1000x120",
@@ -484,6 +495,27 @@ test.skipIf(
   expect([prometheus, alertmanager].map(({ child }) => child.exitCode)).toEqual([null, null]);
 });
 
+test.skipIf(skipsWithout("jq", "jq"))(
+  "the warnings and errors of the log include why a start was refused, which is not JSON",
+  async () => {
+    using home = emptyDirectory();
+    const refused = await runToEnd({ args: ["--port", "abc"], cwd: home.path });
+    expect(refused.stderr).toStartWith("Cannot use --port");
+    const lines = ["INFO", "WARN", "ERROR"].map((level) => JSON.stringify({ level }));
+    await Bun.write(home.at("log"), `${lines.join("\n")}\n${refused.stderr}`);
+
+    const [filter = ""] = blocks("Logs in journald, Loki and Datadog", "sh");
+    const script = `journalctl() { cat log; }\n${filter}`;
+    const shown = await runToEnd({ program: ["sh", "-c", script], cwd: home.path });
+    const texts = refused.stderr
+      .trim()
+      .split("\n")
+      .map((line) => JSON.stringify(line));
+    expect(shown.exitCode).toBe(0);
+    expect(shown.stdout.trim().split("\n")).toEqual([...lines.slice(1), ...texts]);
+  },
+);
+
 /** The file in the guides' blocks of this language whose first line names it. */
 function file(heading: string, language: string, name: string): string {
   const found = blocks(heading, language).find((code) => code.includes(`# ${name}\n`));
@@ -512,7 +544,8 @@ test.concurrent(
     const unit = file("systemd", "ini", "/etc/systemd/system/plant-store.service");
     const [, command = ""] = /^ExecStart=\/usr\/local\/bin\/(.*)$/m.exec(unit) ?? [];
     const [, environment = ""] = /^Environment=(.*)$/m.exec(unit) ?? [];
-    const program = ["env", ...environment.replace("PORT=3000", "PORT=0").split(" "), "sh", "-c"];
+    const variables = here(environment).replace("PORT=3000", "PORT=0").split(" ");
+    const program = ["env", ...variables, "sh", "-c"];
     const unitsServer = {
       program: [...program, `exec ${here(command)}`],
       cwd: home.path,
@@ -738,8 +771,9 @@ test.skipIf(skipsWithout("nginx", "nginx-light") || skipsWithout("curl", "curl")
     await using nginx = startNginx(
       home,
       server.url,
-      limit.replace("burst=100", "burst=1") + cloudflare.replace("173.245.48.0/20", "127.0.0.1"),
-      zone.replace("50r/s", "1r/m"),
+      limit.replace("burst=100", "burst=1").replace("burst=400", "burst=2") +
+        cloudflare.replace("173.245.48.0/20", "127.0.0.1"),
+      zone.replace("50r/s", "1r/m").replace("200r/s", "1r/m"),
     );
 
     const tls = { ca: Bun.file(`${CERTIFICATE}.crt`) };
@@ -760,31 +794,55 @@ test.skipIf(skipsWithout("nginx", "nginx-light") || skipsWithout("curl", "curl")
 );
 
 test.skipIf(skipsWithout("nginx", "nginx-light"))(
-  "with the guide's two servers behind nginx, every plant is stored while one of them is gone",
+  "with the guide's two servers behind nginx, every plant is stored while one after the other restarts, and one is gone",
   async () => {
     using home = emptyDirectory();
-    const server = { cwd: home.path, env: { AUTH_TOKENS: TOKEN } };
-    await using first = await startServer(server);
-    await using second = await startServer(server);
+    const serverAt = async (port: number) => {
+      const args = ["--port", String(port)];
+      const server = start({ args, cwd: home.path, env: { AUTH_TOKENS: TOKEN } });
+      await server.stderr.until(/listens on/);
+      return server;
+    };
+    const [one, two] = [freePort(), freePort()];
     const [upstream = "", next = ""] = blocks("Run two servers", "nginx");
-    await using nginx = startNginx(home, second.url, "", "", (block) =>
+    await using first = await serverAt(one);
+    await using second = await serverAt(two);
+    await using nginx = startNginx(home, `http://127.0.0.1:${two}`, "", "", (block) =>
       block
         .replace(/^upstream .*\n/m, upstream)
         .replace(/^ *proxy_next_upstream off;\n/m, next)
-        .replace("10.0.0.1:3000", new URL(first.url).host)
-        .replace("10.0.0.2:3000", new URL(second.url).host),
+        .replace("10.0.0.1:3000", `127.0.0.1:${one}`)
+        .replace("10.0.0.2:3000", `127.0.0.1:${two}`),
     );
 
     const tls = { ca: Bun.file(`${CERTIFICATE}.crt`) };
-    const store = async (id: number) => (await post(nginx.url, fern({ id }), { tls })).status;
-    expect(await onceItListens(() => store(1))).toBe(200);
-    const ids = Array.from({ length: 50 }, (_, index) => index);
-    const statuses = ids.map(store);
-    // Some of its requests are in flight then.
-    await Promise.race(statuses);
-    first.child.kill("SIGKILL");
-    const all = await Promise.all([...statuses, ...ids.map(store)]);
-    expect([...new Set(all)]).toEqual([200]);
+    const statuses: number[] = [];
+    let id = 0;
+    const store = async () =>
+      statuses.push((await post(nginx.url, fern({ id: (id += 1) }), { tls })).status);
+    await onceItListens(store);
+
+    const stop = new AbortController();
+    const clients = Array.from({ length: 8 }, async () => {
+      while (!stop.signal.aborted) await store();
+    });
+    const more = async () => {
+      const until = statuses.length + 200;
+      while (statuses.length < until) await Bun.sleep(1);
+    };
+    expect(await first.stop()).toBe(0);
+    await using firstAgain = await serverAt(one);
+    await more();
+    expect(await second.stop()).toBe(0);
+    await using secondAgain = await serverAt(two);
+    await more();
+    firstAgain.child.kill("SIGKILL");
+    await firstAgain.child.exited;
+    await more();
+    stop.abort();
+    await Promise.all(clients);
+    expect([...new Set(statuses)]).toEqual([200]);
+    expect(secondAgain.child.exitCode).toBeNull();
   },
 );
 
