@@ -556,6 +556,11 @@ test.concurrent(
     expect(refused).toMatchObject({ exitCode: 1, stdout: "" });
     expect(refused.stderr).toContain(here("plant-store migrate --database /var/lib/plant-store/"));
 
+    // As by a drop-in.
+    const dropIn = ["env", ...variables, "DATABASE_URL=file:elsewhere.db", "sh", "-c"];
+    const elsewhere = await runToEnd({ ...unitsServer, program: [...dropIn, here(command)] });
+    expect(elsewhere.stderr).toContain("elsewhere.db");
+
     const [install = ""] = blocks("systemd", "sh");
     const [create = ""] = install.match(/(?<=^runuser -u plant-store -- ).*$/m) ?? [];
     const created = await runToEnd({ ...unitsServer, program: ["sh", "-c", here(create)] });
@@ -783,6 +788,7 @@ test.skipIf(skipsWithout("nginx", "nginx-light") || skipsWithout("curl", "curl")
     expect(await statusOf(TOKEN)).toBe(200);
     expect(await statusOf(TOKEN)).toBe(429);
     expect(await statusOf(`another-${TOKEN}`)).toBe(200);
+    expect((await fetch(`${nginx.url}/livez`, { tls })).status).toBe(429);
 
     const { stdout } = await runToEnd({
       program: ["curl", "--silent", "--cacert", `${CERTIFICATE}.crt`, `${nginx.url}/livez`],
