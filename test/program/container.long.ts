@@ -96,13 +96,10 @@ test.skipIf(skips)(
     mkdirSync(backups);
     chownSync(backups, USER, USER);
 
-    const [backup, restore] = blocks("Backup and restore", "sh").map((code) => {
-      const line = /^docker run --rm -v plants:\/data -v \S+:\/backups plant-store (.*)$/m.exec(
-        code,
-      );
-      const args = (line?.[1] ?? "")
-        .replace(/"(.*)\$\(.*\)(.*)"|2026[-T\d]+/, "$1copy$2")
-        .split(" ");
+    const lines = blocks("Backup and restore", "sh").join("\n");
+    const run = /^docker run --rm -v plants:\/data -v \S+:\/backups plant-store (.*)$/gm;
+    const [backup, restore] = Array.from(lines.matchAll(run), ([, line = ""]) => {
+      const args = line.replace(/"(.*)\$\(.*\)(.*)"|2026[-T\d]+/, "$1copy$2").split(" ");
       return async () => {
         const { exitCode } = await runToEnd({ program: await containerOn(volume, backups), args });
         return exitCode;
