@@ -11,7 +11,7 @@ export type DatabaseLocation =
 /** What the URL of a database may be, for messages. */
 export const DATABASE_URLS = "file:PATH or postgres://…";
 
-/** How such a URL begins; a path alone is taken, too. */
+/** The schemes of these URLs. A path needs none. */
 export const URL_SCHEMES: readonly string[] = ["file:", "postgres:", "postgresql:"];
 
 /**

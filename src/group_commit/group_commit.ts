@@ -48,16 +48,19 @@ export interface GroupCommit {
    *   takes too long).
    */
   add(plant: NewPlant): Promise<AddOutcome>;
+
   /**
    * How many plants are pending or in flight. A plant in flight counts until its commit ends, even
    * past its deadline.
    */
   size(): number;
+
   /**
    * How full the queue is: the larger share of the number of plants and of the size of their texts.
    * At 1, plants are refused.
    */
   fill(): number;
+
   /**
    * Accepts no further plants, and resolves once every accepted plant has its outcome. A plant
    * without one after `timeoutMs` milliseconds is rejected with `storage_unavailable`. `Infinity`

@@ -24,8 +24,8 @@ export type ReopenPlantStore = () => Promise<
   {
     readonly plants: PlantStore;
     /**
-     * Reads a plant as it is committed, by a connection that waits for no open transaction. Resolves to
-     * its row or its fields, where `null` is an absent one, and to `undefined` if there is no such plant.
+     * Reads a committed plant, by a connection that waits for no open transaction. Resolves to its row
+     * or its fields, where an absent field may be `null`; to `undefined` if there is no such plant.
      */
     readonly read: (id: bigint) => Promise<object | undefined>;
   } & AsyncDisposable

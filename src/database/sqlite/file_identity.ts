@@ -42,7 +42,7 @@ export function watchFiles(path: string): () => Loss | undefined {
  * The identity of the file at this path while it is open: its device and inode, which no other file
  * gets until it is closed. A time is not part of it: a system without `statx` has no time of birth.
  *
- * @returns `undefined` if there is no file, or it cannot be reached.
+ * @returns `undefined` if the file does not exist or cannot be reached.
  */
 export function identityOf(path: string): string | undefined {
   try {

@@ -165,7 +165,7 @@ async function migrateSqlite(
       if (isNew) onCreate?.(resolve(path));
     };
     await using _ = await openHere(path, { access: "create", onMigrated });
-    // A start creates the tables in an empty file, too.
+    // In an empty file, as in a missing one, a start creates all tables.
   } else if (withDatabaseError("open", path, () => sizeOf(path)) > 0) {
     const { connect } = await import("./bun_driver.ts");
     using client = connect(path, { access: "read" });

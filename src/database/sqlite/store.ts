@@ -303,7 +303,7 @@ function prepare(connection: Connection) {
  * thread, and with it every other call.
  *
  * @param timeoutMs Then the last error is thrown.
- * @param file The database, for that error to name who has it open. @default names nobody
+ * @param file The database: with it, the error names the processes that have the file open.
  */
 export async function retryWhileLocked<Result>(
   call: () => Result,
