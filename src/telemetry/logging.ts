@@ -139,7 +139,14 @@ function factsOf(error: unknown): Record<string, unknown> {
   if (!(error instanceof Error)) return { message: String(error) };
 
   const { name, message, code, stack, cause } = error as NodeJS.ErrnoException;
-  return { name, message, code, stack, cause: cause === undefined ? undefined : factsOf(cause) };
+  return {
+    name,
+    message,
+    // A DOMException has a number.
+    code: code === undefined ? undefined : String(code),
+    stack,
+    cause: cause === undefined ? undefined : factsOf(cause),
+  };
 }
 
 /**

@@ -96,6 +96,11 @@ test.each<[string, unknown, object]>([
     { name: "Error", message: "disk full", code: "SQLITE_FULL" },
   ],
   [
+    "an error whose code is a number",
+    new DOMException("too slow", "TimeoutError"),
+    { name: "TimeoutError", message: "too slow", code: "23" },
+  ],
+  [
     "an error with a cause",
     new Error("storage is gone", { cause: "disk full" }),
     { name: "Error", message: "storage is gone", cause: { message: "disk full" } },
