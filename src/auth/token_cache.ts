@@ -81,8 +81,6 @@ export async function tokenCache(store: ServerTokens, options: TokenCacheOptions
   let following: Promise<void> | undefined;
   /** The tokens by digest; those that ended lately too, so that the log can name the reason. */
   let known = new Map<string, CachedToken>();
-  /** The digest of the token that {@linkcode cache.nextExpiry} tells of, while that is in use. */
-  let nextToExpire = "";
   /** The minute of the last use, by the token's name. */
   const unwrittenUses = new Map<string, number>();
 
@@ -115,7 +113,6 @@ export async function tokenCache(store: ServerTokens, options: TokenCacheOptions
       if (found.usedAt !== minute && found.usedAt !== NEVER_RECORDED) {
         found.usedAt = minute;
         unwrittenUses.set(found.name, minute);
-        if (found.expiresAt < (cache.nextExpiry()?.expiresAt ?? Infinity)) nextToExpire = digest;
       }
       return found.verdict;
     },
@@ -129,15 +126,17 @@ export async function tokenCache(store: ServerTokens, options: TokenCacheOptions
     },
 
     /**
-     * The stored token that expires next, in milliseconds since 1970 UTC, of those that were used here
-     * within a day. What is not used costs no client anything when it ends.
+     * The stored token that expires next, in milliseconds since 1970 UTC, of those that were used
+     * within a day. What is not used costs no client anything when it ends. Goes through all of them.
      */
     nextExpiry(): { readonly name: string; readonly expiresAt: number } | undefined {
-      const found = known.get(nextToExpire);
-      if (found === undefined || found.isRevoked) return undefined;
-
       const time = now();
-      return found.expiresAt > time && found.usedAt > time - DAY_MS ? found : undefined;
+      let next: CachedToken | undefined;
+      for (const token of known.values()) {
+        const isInUse = !token.isRevoked && token.expiresAt > time && token.usedAt > time - DAY_MS;
+        if (isInUse && token.expiresAt < (next?.expiresAt ?? Infinity)) next = token;
+      }
+      return next;
     },
 
     /**
