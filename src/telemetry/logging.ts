@@ -134,18 +134,19 @@ function json(): TextFormatter {
   };
 }
 
-/** The texts of an error, and the facts of its own cause. */
-function factsOf(error: unknown): Record<string, unknown> {
+/** The texts of an error, and the facts of its own cause, unless that is one of the outer errors. */
+function factsOf(error: unknown, outer: readonly unknown[] = []): Record<string, unknown> {
   if (!(error instanceof Error)) return { message: String(error) };
 
   const { name, message, code, stack, cause } = error as NodeJS.ErrnoException;
+  const errors = [...outer, error];
   return {
     name,
     message,
     // A DOMException has a number.
     code: code === undefined ? undefined : String(code),
     stack,
-    cause: cause === undefined ? undefined : factsOf(cause),
+    cause: cause === undefined || errors.includes(cause) ? undefined : factsOf(cause, errors),
   };
 }
 

@@ -116,3 +116,19 @@ test.each<[string, unknown, object]>([
   expect(line?.["cause"]).toEqual({ ...expected, ...stack });
   expect(line).toMatchObject({ level: "ERROR", message: "Storage unavailable", requestId: "1" });
 });
+
+test.each(["json", "pretty"] as const)(
+  "errors that are each other's cause are logged once each, in %s",
+  (format) => {
+    let text = "";
+    const output = { log: (line: string) => (text += line), lostLines: () => 0 };
+    using memory = memoryLog({ format, output });
+    const inner = new Error("disk full");
+    inner.cause = new Error("storage is gone", { cause: inner });
+    memory.log.error("Internal error", { cause: inner.cause });
+
+    expect(text).toContain("Internal error");
+    expect(text).toContain("storage is gone");
+    expect(text).toContain("disk full");
+  },
+);
