@@ -131,7 +131,7 @@ test.skipIf(skips)(
       exitCode: 1,
       line:
         'Cannot open database "/data/plants.db": its directory belongs to uid 0, and this runs as uid 65532; ' +
-        'if it is yours, give it to that user: chown -h 65532 "/data"',
+        "if it is yours, give it to that user: chown -h 65532 /data",
     });
   },
 );

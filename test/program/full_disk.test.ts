@@ -111,13 +111,13 @@ for (const [disk, mountAt] of Object.entries(DISKS))
       [
         "without a free block",
         () => fill(join(root, "filler")),
-        'its file system is full: free some space (df -h "DIRECTORY")',
+        "its file system is full: free some space (df -h 'DIRECTORY')",
         () => rmSync(join(root, "filler")),
       ],
       [
         "without a free inode",
         () => takeInodes(join(root, "fillers")),
-        'its file system is full: it has no free inode; remove some files (df -i "DIRECTORY")',
+        "its file system is full: it has no free inode; remove some files (df -i 'DIRECTORY')",
         () => rmSync(join(root, "fillers"), { recursive: true }),
       ],
       [

@@ -131,7 +131,7 @@ describe.skipIf(skipsOtherUser())("another user", () => {
     writeFileSync(join(cwd, "plants.ndjson"), `${jsonOf(moss({ id: 2n }))}\n`);
     writeFileSync(join(cwd, "plants.db-journal"), "");
     chownSync(join(cwd, "plants.db-journal"), OTHER_USER, OTHER_USER);
-    const says = `"plants.db-journal" beside it belongs to uid ${OTHER_USER}, and the database to uid 0; if it is yours, give it to the owner of the database: chown -h 0 "${directory.at("plants.db")}"-*`;
+    const says = `"plants.db-journal" beside it belongs to uid ${OTHER_USER}, and the database to uid 0; if it is yours, give it to the owner of the database: chown -h 0 ${directory.at("plants.db")}-*`;
 
     for (const command of ALL_COMMANDS) {
       const ended = await runToEnd({ cwd, args: command.split(" ") });
@@ -202,7 +202,7 @@ describe.skipIf(skipsOtherUser())("another user", () => {
 
     expect(runAsOther(directory.path, "--port", "0")).toEqual(
       refusal(
-        `open database "plants.db": other users can write to its directory, and so replace it: chown ${OTHER_USER} "${directory.path}" [^\\n]*`,
+        `open database "plants.db": other users can write to its directory, and so replace it: chown ${OTHER_USER} ${directory.path} [^\\n]*`,
       ),
     );
     expect(readdirSync(directory.path)).toEqual([]);
@@ -220,7 +220,7 @@ describe.skipIf(skipsOtherUser())("another user", () => {
     for (const name of ["plants.db-wal", "plants.db-shm"]) chownSync(at(name), 1234, 1234);
     for (const name of ["", "plants.db"]) chownSync(at(name), OTHER_USER, OTHER_USER);
     const ended = runAsOther(cwd, "token", "create", "garden");
-    const cure = `chown -h ${OTHER_USER} "${at("plants.db")}"-*`;
+    const cure = `chown -h ${OTHER_USER} ${at("plants.db")}-*`;
     expect(ended).toEqual({
       exitCode: 1,
       stdout: "",
@@ -240,7 +240,7 @@ describe.skipIf(skipsOtherUser())("another user", () => {
     }
 
     for (const name of ["", "plants.db"]) chownSync(at(name), OTHER_USER, OTHER_USER);
-    const cure = `chown -h ${OTHER_USER} "${at("plants.db")}"-*`;
+    const cure = `chown -h ${OTHER_USER} ${at("plants.db")}-*`;
     for (const command of ["export", "check", "token list", "serve --port 0"])
       expect(runAsOther(cwd, ...command.split(" ")), command).toEqual({
         exitCode: 1,
@@ -264,7 +264,7 @@ describe.skipIf(skipsOtherUser())("another user", () => {
       chmodSync(at("plants.db"), mode);
       chownSync(cwd, OTHER_USER, OTHER_USER);
 
-      const cure = `chown -h ${OTHER_USER} "${at("plants.db")}"*`;
+      const cure = `chown -h ${OTHER_USER} ${at("plants.db")}*`;
       for (const command of commands)
         expect(runAsOther(cwd, ...command.split(" ")), command).toEqual({
           exitCode: 1,

@@ -1,7 +1,7 @@
 import { accessSync, constants, lstatSync, statfsSync, type Stats, statSync } from "node:fs";
 import { basename, dirname, resolve } from "node:path";
 
-import { foreignFault, ownUser, runAs, SEES_PROCESS } from "./trust.ts";
+import { foreignFault, inShell, ownUser, runAs, SEES_PROCESS } from "./trust.ts";
 
 /**
  * Why SQLite cannot write a database or what it keeps beside it, in words that say what to do.
@@ -50,7 +50,7 @@ function ownerFault(path: string, file: string): string {
   const user = ownUser();
   const directory = dirname(file);
   const { uid } = statSync(path);
-  if (uid === user) return `"${path}" is read-only: chmod u+w "${path}"`;
+  if (uid === user) return `"${path}" is read-only: chmod u+w ${inShell(path)}`;
 
   const suffix = path.startsWith(file) ? path.slice(file.length) : "";
   if (suffix !== "")
@@ -60,7 +60,7 @@ function ownerFault(path: string, file: string): string {
   // What root has made or copied for this user.
   const isGift = uid === 0 && (path === directory || statSync(directory).uid === user);
   if (!isGift) return `${whose}; ${runAs(uid)}`;
-  const all = path === file ? `"${path}"*` : `"${path}"`;
+  const all = inShell(path) + (path === file ? "*" : "");
   return `${whose}, and this runs as uid ${user}; if it is yours, give it to that user: chown -h ${user} ${all}`;
 }
 
@@ -102,9 +102,9 @@ function spaceFault(directory: string): string | undefined {
   const { bavail, bsize, files, ffree } = statfsSync(directory);
 
   if (bavail * bsize < LEAST_BYTES)
-    return `its file system is full: free some space (df -h "${directory}")`;
+    return `its file system is full: free some space (df -h ${inShell(directory)})`;
   // Some file systems have no fixed number of inodes, and report none.
   if (files > 0 && ffree === 0)
-    return `its file system is full: it has no free inode; remove some files (df -i "${directory}")`;
+    return `its file system is full: it has no free inode; remove some files (df -i ${inShell(directory)})`;
   return undefined;
 }

@@ -106,7 +106,7 @@ export function howToRun(command: string, file: string): string {
 }
 
 /** A path as it is typed in a shell. */
-function inShell(path: string): string {
+export function inShell(path: string): string {
   return /^[\w./:@%+-]+$/.test(path) ? path : `'${path.replaceAll("'", String.raw`'\''`)}'`;
 }
 
@@ -137,9 +137,9 @@ function requireOwnDirectory(file: string): void {
   // A pod of Kubernetes can only make one: a volume is root's.
   const another = existsSync(file)
     ? "use another directory"
-    : `make a directory in it: mkdir -m 700 "${join(directory, "db")}"`;
+    : `make a directory in it: mkdir -m 700 ${inShell(join(directory, "db"))}`;
   throw new DatabaseError(
-    `other users can write to its directory, and so replace it: chown ${user} "${directory}" && chmod o-w "${directory}", or ${another}`,
+    `other users can write to its directory, and so replace it: chown ${user} ${inShell(directory)} && chmod o-w ${inShell(directory)}, or ${another}`,
   );
 }
 
@@ -182,7 +182,7 @@ export function foreignFault(stats: Stats, file: string, suffix: string): string
 
   const holdsPlants = suffix !== "-shm" && stats.size > 0;
   const keep = holdsPlants ? "it holds the newest plants: never move or delete it; " : "";
-  return `${whose}; ${keep}if it is yours, give it to the owner of the database: chown -h ${owner} "${file}"-*`;
+  return `${whose}; ${keep}if it is yours, give it to the owner of the database: chown -h ${owner} ${inShell(file)}-*`;
 }
 
 /**

@@ -2,6 +2,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import {
   chmodSync,
   chownSync,
+  mkdirSync,
   readdirSync,
   readFileSync,
   rmSync,
@@ -9,6 +10,7 @@ import {
   symlinkSync,
   writeFileSync,
 } from "node:fs";
+import { basename, join } from "node:path";
 
 import { DatabaseError } from "../../../src/database/database.ts";
 import { connect } from "../../../src/database/sqlite/bun_driver.ts";
@@ -75,7 +77,7 @@ const makeEmpty = (file: string) => writeFileSync(file, "");
 const MOVE_AWAY = ": find out who put it there, and move it away";
 const NOT_REGULAR = `is not a regular file${MOVE_AWAY}`;
 const NOT_OURS = "belongs to uid 65534, and the database to uid 0";
-const CHOWN = 'if it is yours, give it to the owner of the database: chown -h 0 "DATABASE"-*';
+const CHOWN = "if it is yours, give it to the owner of the database: chown -h 0 DATABASE-*";
 const KEEP = "it holds the newest plants: never move or delete it";
 
 const ATTACKS: [what: string, suffix: string, attack: (file: string) => void, says: string][] = [
@@ -156,7 +158,7 @@ test.each([
     else
       expect(open).toThrow(
         new DatabaseError(
-          `Cannot open database "${path}": other users can write to its directory, and so replace it: chown ${process.getuid?.()} "${directory.path}" && chmod o-w "${directory.path}", or use another directory`,
+          `Cannot open database "${path}": other users can write to its directory, and so replace it: chown ${process.getuid?.()} ${directory.path} && chmod o-w ${directory.path}, or use another directory`,
         ),
       );
   }
@@ -169,7 +171,27 @@ test("connect() for writing in a directory that all can write to creates no file
   using directory = emptyDirectory();
   chmodSync(directory.path, 0o777);
   expect(() => connect(directory.at("plants.db"))).toThrow(
-    `other users can write to its directory, and so replace it: chown ${process.getuid?.()} "${directory.path}" && chmod o-w "${directory.path}", or make a directory in it: mkdir -m 700 "${directory.at("db")}"`,
+    `other users can write to its directory, and so replace it: chown ${process.getuid?.()} ${directory.path} && chmod o-w ${directory.path}, or make a directory in it: mkdir -m 700 ${directory.at("db")}`,
   );
   expect(readdirSync(directory.path)).toEqual([]);
+});
+
+test("what connect() says can be pasted into a shell, whatever the path has in it", () => {
+  using directory = emptyDirectory();
+  const shared = directory.at(`it's "$(touch ran)" \`touch ran\` *`);
+  mkdirSync(shared);
+  chmodSync(shared, 0o777);
+  const says = runApart(CONNECT, join(shared, "plants.db"), "create");
+  const [, take, make] = /: (chown .+), or make a directory in it: (mkdir .+)$/.exec(says) ?? [];
+
+  for (const command of [take, make])
+    expect(
+      Bun.spawnSync(["sh", "-c", String(command)], { cwd: directory.path }),
+      command,
+    ).toMatchObject({ exitCode: 0, stderr: Buffer.of() });
+
+  expect(readdirSync(directory.path)).toEqual([basename(shared)]);
+  expect(readdirSync(shared)).toEqual(["db"]);
+  connect(join(shared, "db", "plants.db")).close();
+  connect(join(shared, "plants.db")).close();
 });
