@@ -10,6 +10,7 @@ import {
   realpathSync,
   rmSync,
   statSync,
+  symlinkSync,
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
@@ -135,6 +136,21 @@ const REFUSED: [string, (here: World) => void, string][] = [
     "is not there",
     () => {},
     'Cannot restore "bad.db": no such file or directory; nothing was changed\n',
+  ],
+  [
+    "is a directory",
+    ({ at }) => mkdirSync(at("bad.db")),
+    'Cannot restore database "HERE/bad.db": it is not a file\n',
+  ],
+  [
+    "is a pipe that nobody writes to",
+    ({ at }) => void Bun.spawnSync(["mkfifo", at("bad.db")]),
+    'Cannot restore database "HERE/bad.db": it is not a file\n',
+  ],
+  [
+    "is a device",
+    ({ at }) => symlinkSync("/dev/null", at("bad.db")),
+    'Cannot restore database "HERE/bad.db": it is not a file\n',
   ],
   [
     "is text",

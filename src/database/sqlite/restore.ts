@@ -57,6 +57,9 @@ export async function restoreSqlite(path: string, source: string, options: ReadO
 /** Requires that a backup can replace a database. Returns the database's file, without links. */
 function requireUsable(path: string, source: string): string {
   withDatabaseError("restore", source, () => {
+    // Reading a pipe would block.
+    if (existsSync(source) && !statSync(source).isFile())
+      throw new DatabaseError("it is not a file");
     // The newest plants of a file in use, or of a copy of it, are in the WAL.
     if (walBytes(source) > 0)
       throw new DatabaseError(`it has a WAL beside it ("${basename(source)}-wal"); ${MAKE_BACKUP}`);
