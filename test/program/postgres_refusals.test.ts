@@ -178,17 +178,31 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
     });
   });
 
+  const MAY_NOT_MIGRATE = {
+    exitCode: 2,
+    stdout: "",
+    stderr:
+      'Cannot open database "postgres": the user may not create or alter tables: run plant-store migrate once as a user who may\n',
+  };
+
   test("lets serve --check say in one line that a role may not create tables", async () => {
     await cluster().emptyDatabase();
     await cluster().run("CREATE ROLE visitor LOGIN", "REVOKE CREATE ON SCHEMA public FROM PUBLIC");
     database = cluster().url("postgres", "visitor");
 
-    expect(await plantStore(["serve", "--check"])).toEqual({
-      exitCode: 2,
-      stdout: "",
-      stderr:
-        'Cannot open database "postgres": the user may not create tables: run plant-store migrate once as a user who may\n',
-    });
+    expect(await plantStore(["serve", "--check"])).toEqual(MAY_NOT_MIGRATE);
+  });
+
+  test("lets serve --check say in one line that a role does not own the tables to alter", async () => {
+    await cluster().run(
+      "CREATE ROLE tenant LOGIN",
+      "GRANT CREATE ON SCHEMA public TO tenant",
+      "GRANT ALL ON ALL TABLES IN SCHEMA public TO tenant",
+      "DELETE FROM plant_store_migrations",
+    );
+    database = cluster().url("postgres", "tenant");
+
+    expect(await plantStore(["serve", "--check"])).toEqual(MAY_NOT_MIGRATE);
   });
 
   test("says in one line that a role may not delete tokens", async () => {

@@ -74,15 +74,17 @@ export async function pendingMigrations(connection: Connection): Promise<readonl
 }
 
 /**
- * Requires the privilege without which {@linkcode migrate} fails.
+ * Requires the privileges without which {@linkcode migrate} fails. Only the owner of the tables, who owns
+ * the ledger as well, may alter them.
  *
- * @throws {DatabaseError} If the role does not have it.
+ * @throws {DatabaseError} If the role does not have them.
  */
 export async function requireCreate({ query }: Connection): Promise<void> {
-  const [{ may_create }] = (await query(
-    "SELECT has_schema_privilege(current_schema(), 'CREATE') AS may_create",
-  )) as [{ readonly may_create: boolean }];
-  if (!may_create) throw new DatabaseError(NO_CREATE);
+  const [{ may_migrate }] = (await query(
+    `SELECT has_schema_privilege(current_schema(), 'CREATE') AND NOT EXISTS (SELECT FROM pg_catalog.pg_class
+      WHERE oid = to_regclass('${LEDGER}') AND NOT pg_has_role(relowner, 'USAGE')) AS may_migrate`,
+  )) as [{ readonly may_migrate: boolean }];
+  if (!may_migrate) throw new DatabaseError(NO_CREATE);
 }
 
 /** The migrations that are not in the ledger. */
@@ -131,7 +133,7 @@ COMMIT;
  * connection releases the lock.
  *
  * @returns The migrations that this server applied.
- * @throws {DatabaseError} As {@linkcode pendingMigrations}, or if the role may not create tables.
+ * @throws {DatabaseError} As {@linkcode pendingMigrations}, or if the role may not create or alter tables.
  */
 export async function migrate(connection: Connection): Promise<readonly Migration[]> {
   await connection.script(`SET lock_timeout = 0; SELECT pg_advisory_lock(${LOCK})`);
@@ -149,7 +151,8 @@ export async function migrate(connection: Connection): Promise<readonly Migratio
   return pending;
 }
 
-const NO_CREATE = "the user may not create tables: run plant-store migrate once as a user who may";
+const NO_CREATE =
+  "the user may not create or alter tables: run plant-store migrate once as a user who may";
 
 /**
  * The first migration finds the names taken by another application, which `PostgresFailure` says. A

@@ -191,14 +191,14 @@ export function plantStore(pool: Pool): PlantStore {
  * Migrates the schema. A dry run changes nothing.
  *
  * @returns The pending migrations.
- * @throws {DatabaseError} If the database cannot be used, or the role may not create tables.
+ * @throws {DatabaseError} If the database cannot be used, or the role may not create or alter tables.
  */
 export function migratePostgres(reached: Reached, dryRun: boolean) {
   return onFirst(reached, MIGRATE_TIMEOUT_MS, dryRun ? pendingMigrations : migrate);
 }
 
 /**
- * Requires that the role may create tables.
+ * Requires that the role may create and alter the tables.
  *
  * @throws {DatabaseError} If it may not.
  */
