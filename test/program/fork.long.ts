@@ -56,6 +56,13 @@ const FIELD: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   },
 };
 
+/** By what the fork and this project tell their databases apart: "seed" in ASCII. */
+const IDENTITY: Readonly<Record<string, string>> = {
+  "src/database/sqlite/migrations.ts": "APPLICATION_ID = 0x73656564;",
+  "src/database/sqlite/FILES.md": '`0x73656564`, "seed"',
+  "src/database/postgres/migrations.ts": "LOCK = 0x73656564;",
+};
+
 /** Whether the old version had no such place: there a client did not know its plant by all fields. */
 const isNew = ({ insert }: Step) =>
   Object.keys(insert).some((text) => /fields =|^= \[/i.test(text));
@@ -106,6 +113,8 @@ test.skipIf(!hasHistory && skipped(`a fork: the history of this clone does not g
       if (conflicts.includes(file) || isNew(step)) addField(fork, { [file]: step.insert });
     }
     await require("git add --all && git commit -m 'Merge upstream'");
+    for (const [file, identity] of Object.entries(IDENTITY))
+      expect(await Bun.file(join(fork, file)).text()).toContain(identity);
     await require(fixtures);
     await require("bun run fmt");
 
