@@ -4,7 +4,7 @@ import type { OpenAPIV3 } from "openapi-types";
 
 import { TOKENS_MAX_AGE_MS } from "../auth/token_store.ts";
 import { type ErrorCode, ERRORS, statusOf } from "../errors.ts";
-import type { Plant } from "../plant/plant.ts";
+import { isRequired, PLANT_FIELDS } from "../plant/plant.ts";
 import { type Access, PATHS } from "./paths.ts";
 import { EXAMPLE, plantsApi } from "./plants.ts";
 import { EXTRA_HEADERS } from "./responses.ts";
@@ -165,20 +165,24 @@ function completeResponse(status: number, response: OpenAPIV3.ResponseObject): v
   onlyJson(response, Object.fromEntries(examples));
 }
 
-const { id: _id, ...WITH_TAG } = EXAMPLE;
-const WITHOUT_TAG: Plant = { name: "Hedera helix" };
+const REQUIRED = PLANT_FIELDS.filter(isRequired).map((field) => [field, EXAMPLE[field]]);
 
 /** Example requests. No id is past 2^53: Swagger UI would round it. */
 const REQUEST_EXAMPLES = {
-  with_tag: { summary: "A plant with a tag", value: EXAMPLE },
-  without_tag: { summary: "A plant without a tag", value: { id: 2, ...WITHOUT_TAG } },
+  all_fields: { summary: "A plant with all fields", value: EXAMPLE },
+  required_fields: {
+    summary: "A plant with the required fields only",
+    value: { id: 2, ...Object.fromEntries(REQUIRED) },
+  },
 };
 
 /** The responses to these. */
-const RESPONSE_EXAMPLES = {
-  with_tag: { summary: "A plant with a tag", value: WITH_TAG },
-  without_tag: { summary: "A plant without a tag", value: WITHOUT_TAG },
-};
+const RESPONSE_EXAMPLES = Object.fromEntries(
+  Object.entries(REQUEST_EXAMPLES).map(([name, { summary, value }]) => {
+    const { id: _id, ...plant } = value;
+    return [name, { summary, value: plant }];
+  }),
+);
 
 /** Another schema has the examples of its properties. */
 function responseExamples({ content }: OpenAPIV3.ResponseObject) {

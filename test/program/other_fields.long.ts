@@ -13,7 +13,6 @@ const NAMED: Readonly<Record<string, readonly string[]>> = {
   "drizzle/sqlite/0000_plants_and_tokens.sql": ["`name` text NOT NULL,\n\t`tag` text"],
   "drizzle/postgres/0000_plants_and_tokens.sql": ['"name" text NOT NULL,\n\t"tag" text'],
   "src/http/plants.ts": ["name: storableText", "tag: t.Optional"],
-  "src/http/openapi.ts": ['name: "Hedera'],
   "src/http/client.ts": ['["name", "tag"]'],
   "test/support/plants.ts": ['TEXT = "name"', 'OPTIONAL_TEXT = "tag"'],
 };

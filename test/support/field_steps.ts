@@ -218,10 +218,6 @@ export const CHANGES: Readonly<Record<string, readonly ChangeStep[]>> = {
       namedBy: SCHEMA_TEST,
     },
     {
-      file: "src/http/openapi.ts",
-      replace: { '{ name: "Hedera helix" }': '{ name: "Hedera helix", light: "low" }' },
-    },
-    {
       file: "test/support/plants.ts",
       replace: { '[TEXT]: "Fern", ...change': '[TEXT]: "Fern", light: "unknown", ...change' },
     },
