@@ -35,7 +35,7 @@ export const ERRORS = {
   invalid_plant: {
     error: 4002,
     situation: "JSON, but not a NewPlant; the message names every field at fault",
-    message: "the body must be a JSON object with `id` and `name`",
+    message: "the body must be a JSON object with the fields of a NewPlant",
   },
   malformed_request: {
     error: 4003,

@@ -63,7 +63,7 @@ export const EXAMPLE = Object.fromEntries(
 
 /** The response's body: a plant as a client sees it, without its id. */
 const PlantSchema = t.Object(fields, {
-  description: "A stored plant. Without a tag, `tag` is absent.",
+  description: "A stored plant. A field that was not sent is absent.",
 });
 
 const NUMBERS = Object.values(ERRORS).map(({ error }) => error);

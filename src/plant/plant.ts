@@ -149,7 +149,7 @@ export function sizeOf(plant: Plant): number {
  * import { samePlant } from "plant-store";
  *
  * assert(samePlant({ name: "Fern" }, { name: "Fern" }));
- * assert(!samePlant({ name: "Fern" }, { name: "Fern", tag: "" }));
+ * assert(!samePlant({ name: "Fern" }, { name: "Ivy" }));
  * ```
  */
 export function samePlant(one: Plant, other: Plant): boolean {
