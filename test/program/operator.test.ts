@@ -1,4 +1,4 @@
-import { afterAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import {
   appendFileSync,
   copyFileSync,
@@ -22,6 +22,7 @@ import { fern, ivy, jsonOf, membersOf, returned, TEXT } from "../support/plants.
 import {
   emptyDirectory,
   freePort,
+  LONG_TEST_TIMEOUT_MS,
   ROOT,
   runToEnd,
   start,
@@ -972,9 +973,13 @@ describe.each([PYTHON, GO])("the guide's client in $language", (client) => {
       ? skipsWithout("/usr/bin/python3", "python3")
       : skipsWithout("go", "golang-go");
 
-  // One for all tests: what Go compiles stays there.
   const home = emptyDirectory();
   afterAll(() => home[Symbol.dispose]());
+
+  // Go compiles its library once for each user of a machine: 20 s of CPU.
+  beforeAll(async () => {
+    if (!isMissing) await run([]);
+  }, LONG_TEST_TIMEOUT_MS);
 
   /** Stores a plant by each URL. Resolves to the lines that were printed. */
   async function run(
@@ -993,7 +998,7 @@ describe.each([PYTHON, GO])("the guide's client in $language", (client) => {
       program: command,
       args: [path, plant, ...urls],
       cwd: home.path,
-      env: { HOME: home.path },
+      env: { HOME: process.env["HOME"] ?? home.path },
     });
     expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: "" });
     return stdout.split("\n").slice(0, -1);
