@@ -5,7 +5,7 @@ import { writeOutput } from "./terminal.ts";
 
 const HELP = `
 With NODE_ENV=production a server creates no database: run this once before its
-first start. On PostgreSQL run it as a role that may create tables.`;
+first start. If the database has roles, run it as one that may create tables.`;
 
 /** `plant-store migrate`. */
 export const migrate: Subcommand = {

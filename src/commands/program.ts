@@ -3,7 +3,7 @@ import { Command, CommanderError, Help, type OutputConfiguration } from "command
 import { withAbort } from "../async/timers.ts";
 import { version } from "../build/version.ts" with { type: "macro" };
 import { DatabaseError } from "../database/database.ts";
-import { adapterOf } from "../database/location.ts";
+import { DATABASE_NAMES } from "../database/databases.ts";
 import { CommandError, ConfigError, escapeControls, QuietFailure } from "../errors.ts";
 import { ignoredVariables } from "../settings/ignored_variables.ts";
 import { withDatabaseUrlFile } from "../settings/secret_files.ts";
@@ -41,7 +41,7 @@ export async function run(
     // Once: the file of the database's URL may be a pipe.
     let reading: Promise<Config> | undefined;
     const config = () => (reading ??= readConfig(environment, flags, io));
-    const adapter = async () => adapterOf((await config()).database);
+    const adapter = async () => (await config()).database;
     const ignored = () => ignoredVariables(environment, flags);
     await subcommand.run({ io, argument: parsed.args[0] ?? "", flags, config, ignored, adapter });
   };
@@ -82,7 +82,7 @@ type Action = (subcommand: Subcommand, parsed: Command) => Promise<void>;
 /** Declares the program: its commands, their flags and their help. */
 export function declareProgram(action: Action, output: OutputConfiguration = {}): Command {
   const program = new Command("plant-store")
-    .description("A store of plants: POST /plants over HTTP, kept in SQLite or PostgreSQL.")
+    .description(`A store of plants: POST /plants over HTTP, kept in ${DATABASE_NAMES}.`)
     .version(version(), "-V, --version", "Print the version")
     .helpOption("-h, --help", "Print this help")
     .helpCommand("help [command]", "Print the help of a command")

@@ -3,6 +3,26 @@ import type { GroupCommit } from "../group_commit/group_commit.ts";
 import type { PlantStore } from "../group_commit/plant_store.ts";
 import type { Database } from "./database.ts";
 
+/** A kind of database: which URLs are its own. */
+export interface DatabaseKind {
+  /** As people know it. */
+  readonly name: string;
+
+  /** What a URL of it looks like, for messages: `file:PATH`. */
+  readonly urls: string;
+
+  /** The schemes of these URLs, such as `file:`. */
+  readonly schemes: readonly string[];
+
+  /**
+   * The adapter of the database with this URL. Opens nothing.
+   *
+   * @returns `undefined` if it is not a URL of this kind.
+   * @throws {RangeError} If it is one, but cannot be used. The message quotes nothing secret of it.
+   */
+  adapterOf(url: string): DatabaseAdapter | undefined;
+}
+
 /**
  * All that the program does with the database of one URL. What differs between databases is here,
  * and nowhere outside. An adapter keeps nothing open; each call rejects with a `DatabaseError` if
@@ -11,6 +31,9 @@ import type { Database } from "./database.ts";
 export interface DatabaseAdapter {
   /** The name of the database in messages: its path, or its name on a server. */
   readonly name: string;
+
+  /** What the log of a start has of it: no secret. */
+  readonly describe: () => Record<string, unknown>;
 
   /**
    * How to run a command on this database, without a secret: `run as garden: plant-store token list
@@ -110,6 +133,12 @@ export interface CreationOptions {
 export interface ServingOptions extends CreationOptions {
   /** Makes the queue over a store of the database. */
   readonly gather: Gather;
+  /**
+   * Reads the URL again: the password in it may have been rotated.
+   *
+   * @default the URL stays the same
+   */
+  readonly readUrl?: (() => Promise<string>) | undefined;
   /** Called with problems that the operator should know of. @default does nothing */
   readonly onWarning?: OnWarning;
   /** Called with information for the operator. @default does nothing */

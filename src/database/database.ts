@@ -28,6 +28,14 @@ export class DatabaseError extends Error {
   override readonly name = "DatabaseError";
 }
 
+/**
+ * A database, or the connection to it, has failed. The message is the reason in words for the
+ * operator, without a secret. It does not name the database, as a {@linkcode DatabaseError} does.
+ */
+export class DatabaseFailure extends Error {
+  override readonly name: string = "DatabaseFailure";
+}
+
 /** How many plants a page has at most. */
 export const PAGE_PLANTS = 4_000;
 /**

@@ -1,5 +1,5 @@
 import { CommandError, PlantStoreError, reasonOf } from "../errors.ts";
-import { PostgresFailure } from "./postgres/errors.ts";
+import { DatabaseFailure } from "./database.ts";
 
 /** The action of a command that storage has refused. */
 export interface RefusedAction {
@@ -31,7 +31,7 @@ export function toCommandError(
 export function reasonOfRefusal(error: unknown): string | undefined {
   // Closing the database failed as well: the first error says more.
   if (error instanceof SuppressedError) return reasonOfRefusal(error.suppressed);
-  if (error instanceof PostgresFailure) return error.message;
+  if (error instanceof DatabaseFailure) return error.message;
   if (!(error instanceof PlantStoreError) || error.code !== "storage_unavailable") return undefined;
   return reasonOf(error.cause ?? "storage is unavailable");
 }

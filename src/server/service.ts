@@ -6,15 +6,13 @@ import { withAbort, withDeadline } from "../async/timers.ts";
 import type { TokenCache } from "../auth/token_cache.ts";
 import { version } from "../build/version.ts" with { type: "macro" };
 import type { Gather } from "../database/adapter.ts";
-import { adapterOf } from "../database/location.ts";
 import { toCommandError } from "../database/refusals.ts";
 import { ConfigError, PlantStoreError, QuietFailure, reasonOf } from "../errors.ts";
 import { type GroupCommit, groupCommit } from "../group_commit/group_commit.ts";
 import type { Observer } from "../http/observer.ts";
 import { errorResponse } from "../http/responses.ts";
-import { readStaticTokens } from "../settings/secret_files.ts";
+import { readStaticTokens, urlReader } from "../settings/secret_files.ts";
 import { type Config, loggableSettings } from "../settings/settings.ts";
-import { urlReader } from "../settings/url_rotation.ts";
 import { type Logging, type LogOutput, startLogging } from "../telemetry/logging.ts";
 import { createMetrics, type Metric } from "../telemetry/metrics.ts";
 import { createObserver } from "../telemetry/service_observer.ts";
@@ -164,9 +162,9 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
     });
 
   // Opening may wait for a lock or a disk. Meanwhile the rest of the program is loaded.
-  const adapter = await adapterOf(config.database, urlReader(config));
-  const opening = adapter.openForServing({
+  const opening = config.database.openForServing({
     gather: tracing?.tracePlants(queue) ?? queue,
+    readUrl: urlReader(config),
     create: !config.production,
     onCreate: (created) => log.warning(`Created an empty database: ${created}`),
     onWarning: (message, { reason, cause } = {}) => log.warning(message, { reason, cause }),
@@ -204,7 +202,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
 
   const maxAgeMs = database.tokensMaxAgeMs;
   const loadingTokens = tokenCache(database.tokens, { staticTokens, maxAgeMs }).catch((error) => {
-    throw toCommandError(error, { action: "read the tokens", database: adapter.name });
+    throw toCommandError(error, { action: "read the tokens", database: config.database.name });
   });
   const tokens = await withAbort(loadingTokens, stop);
   if (tokens === undefined) return;
@@ -250,7 +248,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
   log.info(`Plant Store listens on ${address}${docs}`, { version: version() });
   log.info("Configuration in force", loggableSettings({ ...config, authTokens: staticTokens }));
 
-  const first = { ...config, address, database: adapter, terminal: io, log };
+  const first = { ...config, address, terminal: io, log };
   if (config.jwt === undefined) await withAbort(offerFirstToken(tokens, first), stop);
 
   parts.use(watchEventLoop(log, metrics.countBlocked));

@@ -1,7 +1,5 @@
-import { adapterOf } from "../database/location.ts";
 import { readStaticTokens } from "../settings/secret_files.ts";
 import type { Config } from "../settings/settings.ts";
-import { urlReader } from "../settings/url_rotation.ts";
 import { HttpServer } from "./http_server.ts";
 import { checkTracing } from "./tracing_start.ts";
 
@@ -18,19 +16,19 @@ export async function checkStart(config: Config): Promise<string> {
   await new HttpServer(config, new AbortController().signal).loadCertificate();
   await checkTracing(config);
 
-  const adapter = await adapterOf(config.database, urlReader(config));
-  const pending = (await adapter.migrate({ dryRun: true })).map(({ tag }) => tag);
+  const { database } = config;
+  const pending = (await database.migrate({ dryRun: true })).map(({ tag }) => tag);
   // drizzle-kit counts them.
   const isNew = pending[0]?.startsWith("0000_") === true;
 
   if (pending.length > 0 && !(isNew && config.production)) {
-    await adapter.requireMigratable();
+    await database.requireMigratable();
     return isNew
-      ? `A start creates the database "${adapter.name}"`
-      : `A start migrates the database "${adapter.name}": ${pending.join(", ")}`;
+      ? `A start creates the database "${database.name}"`
+      : `A start migrates the database "${database.name}": ${pending.join(", ")}`;
   }
 
   // As every command that writes does: here a start in production is refused if there is none.
-  await using _ = await adapter.openForWriting();
-  return `The database "${adapter.name}" is up to date`;
+  await using _ = await database.openForWriting();
+  return `The database "${database.name}" is up to date`;
 }

@@ -1,5 +1,6 @@
 import { staticTokenFault } from "../auth/token_format.ts";
-import { type DatabaseLocation, parseLocation } from "../database/location.ts";
+import type { DatabaseAdapter } from "../database/adapter.ts";
+import { adapterOf } from "../database/databases.ts";
 import { ConfigError } from "../errors.ts";
 
 /** A text that an operator typed, and the variable or the flag that it was typed for. */
@@ -96,9 +97,9 @@ export function isComplete(inputs: readonly Input[]): boolean {
 }
 
 /** Parses where a database is. */
-export function parseDatabaseUrl(input: Input): DatabaseLocation {
+export function parseDatabaseUrl(input: Input): DatabaseAdapter {
   try {
-    return parseLocation(input.text);
+    return adapterOf(input.text);
   } catch (error) {
     if (!(error instanceof RangeError)) throw error;
     throw refusal(input, error.message, withoutSecrets(input.text));
@@ -139,11 +140,11 @@ export function parseOrigins(input: Input): string[] {
 
 /**
  * What was refused, for a message. It may not be a URL, so only its scheme is left if it may have a
- * password, which can contain any character.
+ * password, which can contain any character. Any scheme but these may be that of a database.
  */
 export function withoutSecrets(url: string): string {
   const [scheme = ""] = /^[a-z][\w+.-]*:(?:\/\/)?/i.exec(url) ?? [];
-  if (url.includes("@") || /^postgres/i.test(scheme)) return `${scheme}…`;
+  if (url.includes("@") || !/^(?:(?:file|ftp|https?):|$)/i.test(scheme)) return `${scheme}…`;
   return url.replace(/[?#].*/s, "…");
 }
 

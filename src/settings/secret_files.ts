@@ -1,4 +1,4 @@
-import { DATABASE_URLS, URL_SCHEMES } from "../database/location.ts";
+import { DATABASE_URLS, URL_SCHEMES } from "../database/databases.ts";
 import { ConfigError, reasonOf } from "../errors.ts";
 import { bare, parseDatabaseUrl, parseTokens } from "./parsers.ts";
 import { type Environment, valueOf } from "./setting.ts";
@@ -43,7 +43,7 @@ export async function readSecretFile(name: string, path: string): Promise<string
 }
 
 /** The error for a file that cannot be used. */
-export function cannotUse(name: string, path: string, reason: string): ConfigError {
+function cannotUse(name: string, path: string, reason: string): ConfigError {
   return new ConfigError(`Cannot use ${name} "${path}": ${reason}`);
 }
 
@@ -76,7 +76,7 @@ const URL_FILE = "DATABASE_URL_FILE";
  *
  * @throws {ConfigError} If the file has none. The message quotes nothing of it.
  */
-export async function readUrlFile(path: string): Promise<string> {
+async function readUrlFile(path: string): Promise<string> {
   const text = bare({ name: `the URL in ${URL_FILE}`, text: await readSecretFile(URL_FILE, path) });
   if (text === "") throw cannotUse(URL_FILE, path, "it is empty");
   // Anything else may be a bare password: no message quotes it.
@@ -87,6 +87,11 @@ export async function readUrlFile(path: string): Promise<string> {
   // Refused here, a message names the file and not the variable.
   parseDatabaseUrl({ name: `the URL in ${URL_FILE}`, text });
   return text;
+}
+
+/** Reads the URL of the database again; `undefined` if it is in no file. */
+export function urlReader({ databaseUrlFile: path }: Config): (() => Promise<string>) | undefined {
+  return path === undefined ? undefined : () => readUrlFile(path);
 }
 
 /**

@@ -1,4 +1,4 @@
-import { describeLocation } from "../database/location.ts";
+import { DATABASE_URLS } from "../database/databases.ts";
 import { JWT_SETTINGS, requireProvider } from "./jwt_settings.ts";
 import {
   bare,
@@ -58,9 +58,9 @@ export const SETTINGS = {
   database: setting("Database", {
     variables: { DATABASE_URL: "file:plants.db" },
     flag: "--database <url>",
-    meaning: "where plants are kept: `file:PATH` of a SQLite database, or `postgres://…`",
+    meaning: `where plants are kept: \`${DATABASE_URLS.replaceAll(" or ", "` or `")}\``,
     parse: parseDatabaseUrl,
-    log: describeLocation,
+    log: (database) => database.describe(),
   }),
 
   databaseUrlFile: setting("Database", {

@@ -1,7 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 
 import { SCOPES } from "../../src/auth/authenticate.ts";
-import { DATABASE_URLS } from "../../src/database/location.ts";
+import { DATABASE_URLS } from "../../src/database/databases.ts";
 import { SETTINGS } from "../../src/settings/settings.ts";
 import { post } from "../support/client.ts";
 import { runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";

@@ -10,7 +10,7 @@ import {
 } from "bun:test";
 
 import { openCitus } from "../../src/database/citus/citus_database.ts";
-import { adapterOf } from "../../src/database/location.ts";
+import { adapterOf } from "../../src/database/databases.ts";
 import { reach } from "../../src/database/postgres/postgres_database.ts";
 import { parsePostgresUrl } from "../../src/database/postgres/url.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
@@ -37,8 +37,7 @@ describe.skipIf(skipsCitus())("a Citus cluster", () => {
   beforeAll(() => void (cluster = citusCluster()));
   beforeEach(async () => {
     await cluster.empty().catch(cluster.empty);
-    const adapter = await adapterOf({ adapter: "postgres", url: parsePostgresUrl(cluster.url) });
-    await adapter.migrate({ dryRun: false });
+    await adapterOf(cluster.url).migrate({ dryRun: false });
   });
   afterAll(() => cluster[Symbol.asyncDispose]());
 

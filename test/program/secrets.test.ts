@@ -3,7 +3,7 @@ import { chmodSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { join } from "node:path";
 
-import { DATABASE_URLS } from "../../src/database/location.ts";
+import { DATABASE_URLS } from "../../src/database/databases.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { skipsWithout } from "../support/missing.ts";
 import { fern, jsonOf } from "../support/plants.ts";

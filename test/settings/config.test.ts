@@ -1,8 +1,13 @@
 import { expect, test } from "bun:test";
 
-import { DATABASE_URLS } from "../../src/database/location.ts";
+import { DATABASE_URLS } from "../../src/database/databases.ts";
 import { ConfigError } from "../../src/errors.ts";
-import { loggableSettings, parseConfig, SETTINGS } from "../../src/settings/settings.ts";
+import {
+  type Config,
+  loggableSettings,
+  parseConfig,
+  SETTINGS,
+} from "../../src/settings/settings.ts";
 import { PASSWORDS } from "./passwords.ts";
 
 /** The defaults of the README that the log has as they are. */
@@ -22,14 +27,20 @@ const DEFAULTS = {
   tracesExporter: "otlp",
 };
 
+/** What can be compared: an adapter has functions. */
+function described(config: Config) {
+  return { ...config, database: config.database.describe() };
+}
+
 test("parseConfig() without settings returns the defaults of the README", () => {
   // Whatever else there is has no value.
-  const config: object = parseConfig({});
+  const config: object = described(parseConfig({}));
   expect(config).toEqual({ ...DEFAULTS, authTokens: [], corsOrigins: [] });
 });
 
 test("parseConfig() treats an empty value as not set", () => {
-  expect(parseConfig({ PORT: "", DATABASE_URL: "", DOCS: "" })).toEqual(parseConfig({}));
+  const config = parseConfig({ PORT: "", DATABASE_URL: "", DOCS: "" });
+  expect(described(config)).toEqual(described(parseConfig({})));
 });
 
 /** Each variable with a value that can be used. */
@@ -72,13 +83,13 @@ const VARIABLES = Object.values<{ readonly variables: object }>(SETTINGS).flatMa
 );
 
 test("parseConfig() takes white space off around every value, and refuses quotes without repeating it", () => {
-  const config = parseConfig(USABLE);
+  const config = described(parseConfig(USABLE));
   for (const variable of VARIABLES) {
     const value = USABLE[variable] ?? "";
     expect([variable, value === ""]).toEqual([variable, false]);
 
     for (const spaced of [` ${value}`, `${value}\r`, `\t${value}\n`, `\u00a0${value}\u2028`])
-      expect(parseConfig({ ...USABLE, [variable]: spaced })).toEqual(config);
+      expect(described(parseConfig({ ...USABLE, [variable]: spaced }))).toEqual(config);
     for (const quoted of [`"${value}"`, `'${value}'`, ` "${value}"\n`, `\`${value}\``]) {
       expect(() => parseConfig({ ...USABLE, [variable]: quoted })).toThrow(
         new ConfigError(`Cannot use ${variable}: remove the quotes around its value`),
@@ -86,7 +97,8 @@ test("parseConfig() takes white space off around every value, and refuses quotes
     }
   }
 
-  expect(parseConfig({ PORT: " ", NODE_ENV: "\n" })).toEqual(parseConfig({}));
+  const unset = parseConfig({ PORT: " ", NODE_ENV: "\n" });
+  expect(described(unset)).toEqual(described(parseConfig({})));
   expect(parseConfig({}, { port: " 7 " }).port).toBe(7);
   expect(() => parseConfig({}, { host: "'::1'" })).toThrow(
     "Cannot use --host: remove the quotes around its value",
@@ -129,8 +141,12 @@ test.each<[what: string, spoil: (value: string) => string, advice: string]>([
 
 test("parseConfig() keeps what is in the middle of a value, or may be in a name", () => {
   for (const path of [`a "b" c's d.db`, "$HOME.db", "نمونه\u200cها.db"])
-    expect(parseConfig({ DATABASE_URL: path }).database).toEqual({ adapter: "sqlite", path });
+    expect(locationOf(path)).toEqual({ adapter: "sqlite", path });
 });
+
+function locationOf(url: string) {
+  return parseConfig({ DATABASE_URL: url }).database.describe();
+}
 
 test.each([
   ["HOST", "127.0.0.1 localhost", "expected an IP address or a host name"],
@@ -184,7 +200,7 @@ test.each([
   ["plants.db", "plants.db"],
   ["./a b/plants.db", "./a b/plants.db"],
 ])("parseConfig() takes DATABASE_URL %s", (url, path) => {
-  expect(parseConfig({ DATABASE_URL: url }).database).toEqual({ adapter: "sqlite", path });
+  expect(locationOf(url)).toEqual({ adapter: "sqlite", path });
 });
 
 const INTEGERS = [

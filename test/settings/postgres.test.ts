@@ -16,9 +16,7 @@ test("parseConfig() refuses a URL of PostgreSQL without a user", () => {
 
 test("the refusal of another URL names PostgreSQL's", () => {
   expect(() => parseConfig({ DATABASE_URL: "mysql://host/plants" })).toThrow(
-    new ConfigError(
-      "Cannot use DATABASE_URL=mysql://host/plants: expected file:PATH or postgres://…",
-    ),
+    new ConfigError('Cannot use DATABASE_URL="mysql://…": expected file:PATH or postgres://…'),
   );
 });
 

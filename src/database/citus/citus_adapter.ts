@@ -1,7 +1,7 @@
 import type { CreationOptions, DatabaseAdapter } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { codeOf, withDatabaseError } from "../postgres/errors.ts";
-import { type Opener, POSTGRES } from "../postgres/postgres_adapter.ts";
+import { type Opener, POSTGRES } from "../postgres/opener.ts";
 import type { Reached } from "../postgres/postgres_database.ts";
 import { openCitus, serveCitus } from "./citus_database.ts";
 

@@ -1,6 +1,6 @@
 import { PlantStoreError } from "../../errors.ts";
 import { certificateFailure, NOT_TRUSTED } from "../../tls_failures.ts";
-import { DatabaseError } from "../database.ts";
+import { DatabaseError, DatabaseFailure } from "../database.ts";
 
 /**
  * A failure of PostgreSQL or of the connection to it. It quotes PostgreSQL's own message only if
@@ -9,7 +9,7 @@ import { DatabaseError } from "../database.ts";
  * `code` is a SQLSTATE (https://www.postgresql.org/docs/current/errcodes-appendix.html), one of
  * Bun's `ERR_POSTGRES_…`, a code of the TLS library, or one of this program's own.
  */
-export class PostgresFailure extends Error {
+export class PostgresFailure extends DatabaseFailure {
   override readonly name = "PostgresFailure";
   readonly code: string;
 

@@ -5,6 +5,7 @@ import { TOKENS_MAX_AGE_MS } from "../../auth/token_store.ts";
 import type { PlantStore } from "../../group_commit/plant_store.ts";
 import {
   type DatabaseAdapter,
+  type DatabaseKind,
   type DatabaseMetric,
   type ServingDatabase,
   type ServingOptions,
@@ -13,15 +14,28 @@ import type { Database } from "../database.ts";
 import { warningsOf } from "./files.ts";
 import type { Migration } from "./migrations.ts";
 import type { ConnectOptions } from "./opening.ts";
+import { sqlitePath } from "./path.ts";
 import { allTokens } from "./token_pages.ts";
 import { howToRun } from "./trust.ts";
 import { deserializeError, encodeBatch, startWorker } from "./worker_calls.ts";
 import type { WorkerApi, WriterEvent } from "./writer_worker.ts";
 
+/** SQLite. */
+export const SQLITE: DatabaseKind = {
+  name: "SQLite",
+  urls: "file:PATH",
+  schemes: ["file:"],
+  adapterOf(url) {
+    const path = sqlitePath(url);
+    return path === undefined ? undefined : sqliteAdapter(path);
+  },
+};
+
 /** The adapter of a SQLite database. Loads what a server does not need only when it is used. */
 export function sqliteAdapter(path: string): DatabaseAdapter {
   return {
     name: path,
+    describe: () => ({ adapter: "sqlite", path }),
     howToRun: (command) => howToRun(command, resolve(path)),
 
     openForServing: (options) => openSqliteWorker(path, options),

@@ -12,7 +12,7 @@ import {
 } from "../../../src/database/citus/citus_database.ts";
 import { hashint8 } from "../../../src/database/citus/hash.ts";
 import type { Database } from "../../../src/database/database.ts";
-import { adapterOf } from "../../../src/database/location.ts";
+import { adapterOf } from "../../../src/database/databases.ts";
 import { postgresAdapter } from "../../../src/database/postgres/postgres_adapter.ts";
 import { reach } from "../../../src/database/postgres/postgres_database.ts";
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
@@ -31,8 +31,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
   let cluster: ReturnType<typeof citusCluster>;
   let database: Database;
   const url = () => parsePostgresUrl(cluster.url);
-  const adapter = (of = cluster.url) =>
-    adapterOf({ adapter: "postgres", url: parsePostgresUrl(of) });
+  const adapter = (of = cluster.url) => adapterOf(of);
   const gather: ServingOptions["gather"] = (store, maxInFlight) =>
     groupCommit(store, { maxInFlight, timeoutMs: 10_000 });
 
@@ -45,7 +44,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
   beforeAll(async () => {
     cluster = citusCluster();
     await cluster.empty();
-    await (await adapter()).migrate({ dryRun: false });
+    await adapter().migrate({ dryRun: false });
     database = await openPlants();
   });
   afterAll(async () => {
@@ -187,7 +186,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
 
   test("a worker's own URL is refused with the name of the remedy", async () => {
     const [worker] = await cluster.workers();
-    const ofWorker = await adapter(worker?.url);
+    const ofWorker = adapter(worker?.url);
     const message = `the server is worker ${worker?.id} of a Citus cluster; use the URL of its coordinator`;
     await expect(ofWorker.openForServing({ gather })).rejects.toThrow(message);
     await expect(ofWorker.openForWriting({ create: true })).rejects.toThrow(message);
@@ -207,7 +206,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
       try {
         while ((await worker.run(`SHOW ${setting}`))[0]?.[setting as string] !== value)
           await Bun.sleep(20);
-        await expect((await adapter()).openForServing({ gather })).rejects.toThrow(name);
+        await expect(adapter().openForServing({ gather })).rejects.toThrow(name);
       } finally {
         await worker.run(`ALTER SYSTEM RESET ${setting}`, "SELECT pg_reload_conf()");
       }
@@ -329,7 +328,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
       const results = await Promise.allSettled(plants.map((plant) => opened.plants.add(plant)));
       const outcomes = new Set(results.map(({ status }) => status));
       expect(outcomes).toEqual(new Set(["fulfilled", "rejected"]));
-      await expect((await adapter()).openForServing({ gather })).rejects.toThrow(
+      await expect(adapter().openForServing({ gather })).rejects.toThrow(
         `node ${worker.id} lacks the metadata of Citus: run start_metadata_sync_to_node() on the coordinator`,
       );
     } finally {
@@ -383,23 +382,24 @@ describe.skipIf(skipsCitus())("Citus", () => {
     await postgresAdapter(url()).migrate({ dryRun: false });
     await cluster.run(insertOf(fern(), ivy({ id: -1n })));
     const log: string[] = [];
-    await using before = await (
-      await adapter()
-    ).openForServing({ gather, onWarning: (message) => void log.push(message) });
+    await using before = await adapter().openForServing({
+      gather,
+      onWarning: (message) => void log.push(message),
+    });
     expect(await before.plants.add(fern())).toBe("present");
     expect(await before.ready()).toEqual([]);
     expect(log).toEqual([
       "The database has Citus, but all plants are on this server: to distribute them, stop the servers and run plant-store migrate",
     ]);
 
-    const dry = await (await adapter()).migrate({ dryRun: true });
+    const dry = await adapter().migrate({ dryRun: true });
     expect(dry.map(({ tag }) => tag)).toEqual(["distribute_plants"]);
     expect(dry[0]?.script).toContain("create_distributed_table('plants', 'id', shard_count => 4");
     expect(await before.ready()).toEqual([]);
 
-    await (await adapter()).migrate({ dryRun: false });
-    expect(await (await adapter()).migrate({ dryRun: true })).toEqual([]);
-    expect(await plantsOf(await adapter())).toEqual([ivy({ id: -1n }), fern()]);
+    await adapter().migrate({ dryRun: false });
+    expect(await adapter().migrate({ dryRun: true })).toEqual([]);
+    expect(await plantsOf(adapter())).toEqual([ivy({ id: -1n }), fern()]);
 
     const unavailable = {
       code: "storage_unavailable",
@@ -413,7 +413,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
 
   test("the way back to PostgreSQL is to stop, undistribute_table, and start", async () => {
     await cluster.empty();
-    await (await adapter()).migrate({ dryRun: false });
+    await adapter().migrate({ dryRun: false });
     {
       await using opened = await open();
       expect(await addAll(opened, [fern(), moss({ id: 2n })])).toEqual(["added", "added"]);
@@ -421,10 +421,10 @@ describe.skipIf(skipsCitus())("Citus", () => {
 
     await cluster.run("SELECT undistribute_table('plants')");
 
-    await using opened = await (await adapter()).openForServing({ gather });
+    await using opened = await adapter().openForServing({ gather });
     expect(await opened.plants.add(fern())).toBe("present");
     expect(await opened.plants.add(ivy({ id: 3n }))).toBe("added");
-    expect(await plantsOf(await adapter())).toEqual([fern(), moss({ id: 2n }), ivy({ id: 3n })]);
+    expect(await plantsOf(adapter())).toEqual([fern(), moss({ id: 2n }), ivy({ id: 3n })]);
     expect(await cluster.run("SELECT count(*)::int AS shards FROM citus_shards")).toEqual([
       { shards: 0 },
     ]);
@@ -441,7 +441,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
     await cluster.run("SELECT create_reference_table('plants')");
     const message =
       "plants is not distributed by id: stop the servers, run undistribute_table('plants'), and then plant-store migrate";
-    const of = await adapter();
+    const of = adapter();
     await expect(of.openForServing({ gather })).rejects.toThrow(message);
     await expect(of.openPlants()).rejects.toThrow(message);
     await expect(of.migrate({ dryRun: true })).rejects.toThrow(message);
@@ -462,14 +462,14 @@ describe.skipIf(skipsCitus())("Citus", () => {
     }
 
     const outsider = Object.assign(new URL(cluster.url), { username: "outsider" }).href;
-    await expect((await adapter(outsider)).migrate({ dryRun: false })).rejects.toThrow(
+    await expect(adapter(outsider).migrate({ dryRun: false })).rejects.toThrow(
       "the coordinator cannot connect to a node as this user: let pg_hba.conf of the node accept it, and give the coordinator its password in pg_dist_authinfo or .pgpass",
     );
   });
 
   test("servers that may create tables, and start on an empty cluster at once, distribute it once", async () => {
     await cluster.empty();
-    const server = await adapter();
+    const server = adapter();
     await expect(server.openForServing({ gather })).rejects.toThrow("run plant-store migrate");
 
     const opened = await Promise.all(

@@ -2,8 +2,8 @@ import { describe, expect, test } from "bun:test";
 import { basename, dirname } from "node:path";
 
 import type { DatabaseAdapter } from "../../../src/database/adapter.ts";
-import { adapterOf } from "../../../src/database/location.ts";
-import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
+import { DatabaseError } from "../../../src/database/database.ts";
+import { adapterOf } from "../../../src/database/databases.ts";
 import { groupCommit } from "../../../src/group_commit/group_commit.ts";
 import { testServingContract } from "../../support/database_contract.ts";
 import { skipsCluster } from "../../support/postgres.ts";
@@ -15,9 +15,7 @@ describe.skipIf(skipsCluster())("the adapter of a plain PostgreSQL", () => {
   const cluster = withCluster();
 
   testServingContract("openForServing()", async (options) => {
-    const url = parsePostgresUrl(await cluster().emptyDatabase());
-    const adapter = await adapterOf({ adapter: "postgres", url });
-    return await adapter.openForServing(options);
+    return await adapterOf(await cluster().emptyDatabase()).openForServing(options);
   });
 
   const disposing = async (opening: Promise<AsyncDisposable>) =>
@@ -36,12 +34,30 @@ describe.skipIf(skipsCluster())("the adapter of a plain PostgreSQL", () => {
     ["migrate", 1, (of) => of.migrate({ dryRun: true })],
   ])("%s() makes this many connections: %d", async (_, connections, run) => {
     const direct = await cluster().emptyDatabase();
-    await (await adapterAt(direct)).migrate({ dryRun: false });
+    await adapterOf(direct).migrate({ dryRun: false });
     using proxy = startProxy(cluster().port);
 
-    await run(await adapterAt(direct.replace(`:${cluster().port}`, `:${proxy.port}`)));
+    await run(adapterOf(direct.replace(`:${cluster().port}`, `:${proxy.port}`)));
 
     expect(proxy.connections()).toBe(connections);
+  });
+
+  test.each([
+    ["file:plants.db", "Cannot use DATABASE_URL_FILE: expected postgres://…"],
+    ["postgres://sesame", "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE"],
+    ["postgres://nobody:sesame@127.0.0.1/postgres", ""],
+  ])("a rejected user is read again, from a URL of PostgreSQL only: %s", async (url, reason) => {
+    const adapter = adapterOf(`postgres://nobody:old@127.0.0.1:${cluster().port}/postgres`);
+    const opening = adapter.openForServing({
+      gather: (store) => groupCommit(store),
+      readUrl: async () => url,
+    });
+
+    const rejection = `it refuses the user: role "nobody" does not exist (28000)`;
+    const message = [rejection, reason].filter(Boolean).join("; ");
+    await expect(opening).rejects.toThrow(
+      new DatabaseError(`Cannot open database "postgres": 127.0.0.1:${cluster().port}: ${message}`),
+    );
   });
 
   test("loads no file of Citus", async () => {
@@ -52,10 +68,6 @@ describe.skipIf(skipsCluster())("the adapter of a plain PostgreSQL", () => {
     const rooms = new Set(loaded.map((path) => basename(dirname(path))));
     expect([...rooms].toSorted()).toEqual(["database", "postgres", "sqlite"]);
   });
-
-  async function adapterAt(url: string): Promise<DatabaseAdapter> {
-    return await adapterOf({ adapter: "postgres", url: parsePostgresUrl(url) });
-  }
 });
 
 /** Opens a database as a server does, and prints which files of `src/database/` that has loaded. */
@@ -70,11 +82,9 @@ const LOADING = `
         return { contents: readFileSync(path, "utf8"), loader: "ts" };
       }),
   });
-  const { adapterOf } = await import(root + "/src/database/location.ts");
-  const { parsePostgresUrl } = await import(root + "/src/database/postgres/url.ts");
+  const { adapterOf } = await import(root + "/src/database/databases.ts");
   const { groupCommit } = await import(root + "/src/group_commit/group_commit.ts");
-  const adapter = await adapterOf({ adapter: "postgres", url: parsePostgresUrl(url) });
-  const database = await adapter.openForServing({
+  const database = await adapterOf(url).openForServing({
     create: true,
     gather: (store) => groupCommit(store),
   });
