@@ -305,9 +305,7 @@ describe.skipIf(skipsCitus())("a Citus cluster", () => {
   }
 
   test("what the page calls safe beside servers loses no plant, in every mode", async () => {
-    const rows = table("Beside running servers").filter(([, verdict]) =>
-      verdict?.startsWith("safe"),
-    );
+    const rows = table("While servers run").filter(([, verdict]) => verdict?.startsWith("safe"));
     const listed = rows.flatMap(([names = ""]) => names.match(/\w+/g) ?? []);
     expect(listed.toSorted()).toEqual([...Object.keys(SAFE), "citus_update_node"].toSorted());
 
