@@ -43,28 +43,6 @@ export const STEPS: readonly Step[] = [
     insert: { "tag: text(),\n": "    light: text(),\n" },
   },
   {
-    file: "src/database/sqlite/migrations.ts",
-    insert: {
-      'token_scopes.sql" with { type: "text" };\n': `import light from "../../../drizzle/sqlite/0003_light.sql" with { type: "text" };\n`,
-      '"0002_token_scopes": tokenScopes,\n': '  "0003_light": light,\n',
-    },
-    test: {
-      file: MIGRATIONS_TEST,
-      name: "the migrations of sqlite > every one in the folder is embedded",
-    },
-  },
-  {
-    file: "src/database/postgres/migrations.ts",
-    insert: {
-      'plants_and_tokens.sql" with { type: "text" };\n': `import light from "../../../drizzle/postgres/0001_light.sql" with { type: "text" };\n`,
-      '"0000_plants_and_tokens": plantsAndTokens,\n': '  "0001_light": light,\n',
-    },
-    test: {
-      file: MIGRATIONS_TEST,
-      name: "the migrations of postgres > every one in the folder is embedded",
-    },
-  },
-  {
     file: "src/http/plants.ts",
     insert: {
       '"indoor")),\n':
@@ -129,42 +107,18 @@ export interface ChangeStep {
   readonly namedBy?: Step["test"] | string;
 }
 
-/** The steps of a new field, but for its migrations, which stay: each with another text in the place of its own. */
+/** The steps of a new field, each with another text in the place of its own. */
 function changed(
   change: (added: string) => string,
   namedBy: (test: NonNullable<Step["test"]>) => NonNullable<ChangeStep["namedBy"]>,
 ): ChangeStep[] {
-  return STEPS.filter(({ file }) => !file.endsWith("/migrations.ts")).map(
-    ({ file, insert, test: named }) => ({
-      file,
-      replace: Object.fromEntries(
-        Object.entries(insert).map(([before, added]) => [before + added, before + change(added)]),
-      ),
-      ...(named && { namedBy: namedBy(named) }),
-    }),
-  );
-}
-
-/** The new migrations, behind those of the new field. */
-function migrations(name: string): ChangeStep[] {
-  return ["sqlite/0003_light", "postgres/0001_light"].map((light) => {
-    const [database = "", tag = ""] = light.split("/");
-    const importOf = (file: string, as: string) =>
-      `import ${as} from "../../../drizzle/${database}/${file}.sql" with { type: "text" };\n`;
-    const next = `${String(Number(tag.slice(0, 4)) + 1).padStart(4, "0")}_${name}`;
-    const entry = `  "${tag}": light,\n`;
-    return {
-      file: `src/database/${database}/migrations.ts`,
-      replace: {
-        [importOf(tag, "light")]: importOf(tag, "light") + importOf(next, "change"),
-        [entry]: `${entry}  "${next}": change,\n`,
-      },
-      namedBy: {
-        file: MIGRATIONS_TEST,
-        name: `the migrations of ${database} > every one in the folder is embedded`,
-      },
-    };
-  });
+  return STEPS.map(({ file, insert, test: named }) => ({
+    file,
+    replace: Object.fromEntries(
+      Object.entries(insert).map(([before, added]) => [before + added, before + change(added)]),
+    ),
+    ...(named && { namedBy: namedBy(named) }),
+  }));
 }
 
 /** The parser and the schema of the document agree on what a plant must have. */
@@ -175,16 +129,12 @@ const SCHEMA_TEST = {
 
 /** The three changes of the guide, each by the name of its migration. */
 export const CHANGES: Readonly<Record<string, readonly ChangeStep[]>> = {
-  brightness: [
-    ...changed(brightened, ({ file, name }) => ({ file, name: brightened(name) })),
-    ...migrations("brightness"),
-  ],
+  brightness: [...changed(brightened, ({ file, name }) => ({ file, name: brightened(name) }))],
   no_light: [
     ...changed(
       () => "",
       (named) => named,
     ),
-    ...migrations("no_light"),
   ],
   require_light: [
     {
@@ -208,7 +158,6 @@ export const CHANGES: Readonly<Record<string, readonly ChangeStep[]>> = {
         name: `the migrations of ${database} > drizzle-kit finds nothing in the schema that none of them makes`,
       },
     })),
-    ...migrations("require_light"),
     {
       file: "src/http/plants.ts",
       replace: {

@@ -1,13 +1,8 @@
-import plantsAndTokens from "../../../drizzle/postgres/0000_plants_and_tokens.sql" with { type: "text" };
 import journal from "../../../drizzle/postgres/meta/_journal.json" with { type: "json" };
 import { DatabaseError } from "../database.ts";
 import type { Connection } from "./connection.ts";
 import { codeOf } from "./errors.ts";
-
-/** The migrations of drizzle-kit by journal tag, embedded: the executable has no folder to read. */
-const SQL: Readonly<Record<string, string>> = {
-  "0000_plants_and_tokens": plantsAndTokens,
-};
+import { SQL } from "./migration_files.ts";
 
 /** All migrations, in order. `when` is in milliseconds since 1970 UTC. */
 export const MIGRATIONS = journal.entries.map(({ tag, when }) => ({

@@ -1,18 +1,9 @@
 import { hash } from "node:crypto";
 
-import plantsAndTokens from "../../../drizzle/sqlite/0000_plants_and_tokens.sql" with { type: "text" };
-import tokenLifetimes from "../../../drizzle/sqlite/0001_token_lifetimes.sql" with { type: "text" };
-import tokenScopes from "../../../drizzle/sqlite/0002_token_scopes.sql" with { type: "text" };
 import journal from "../../../drizzle/sqlite/meta/_journal.json" with { type: "json" };
 import { DatabaseError } from "../database.ts";
 import { type Connection, numberFrom } from "./driver.ts";
-
-/** The migrations of drizzle-kit by journal tag, embedded: the executable has no folder to read. */
-const SQL: Readonly<Record<string, string>> = {
-  "0000_plants_and_tokens": plantsAndTokens,
-  "0001_token_lifetimes": tokenLifetimes,
-  "0002_token_scopes": tokenScopes,
-};
+import { SQL } from "./migration_files.ts";
 
 /** All migrations, in order. */
 export const MIGRATIONS = journal.entries.map(({ tag, when }) => ({

@@ -20,7 +20,8 @@ const TIMEOUT = { timeoutMs: TEST_TIMEOUT_MS };
 async function fork(sql: string, changes: readonly Mutation[] = []) {
   const copy = repositoryCopy();
   writeFileSync(copy.at("drizzle/postgres/0100_shade.sql"), sql);
-  for (const mutation of [...EMBEDDED, ...changes]) mutate(copy.path, mutation);
+  for (const mutation of [ENTRY, ...changes]) mutate(copy.path, mutation);
+  await Bun.$`${process.execPath} ${copy.at("src/build/embed_migrations.ts")}`;
 
   const room = (await import(copy.at(MODULE))) as typeof PostgresDatabase;
   return {
@@ -36,24 +37,12 @@ async function fork(sql: string, changes: readonly Mutation[] = []) {
   };
 }
 
-/** What makes a migration one of the build. */
-const EMBEDDED: readonly Mutation[] = [
-  {
-    file: "src/database/postgres/migrations.ts",
-    from: "import journal from",
-    to: 'import shade from "../../../drizzle/postgres/0100_shade.sql" with { type: "text" };\nimport journal from',
-  },
-  {
-    file: "src/database/postgres/migrations.ts",
-    from: "const SQL: Readonly<Record<string, string>> = {\n",
-    to: 'const SQL: Readonly<Record<string, string>> = {\n  "0100_shade": shade,\n',
-  },
-  {
-    file: "drizzle/postgres/meta/_journal.json",
-    from: "    }\n  ]",
-    to: '    },\n    { "idx": 100, "version": "7", "when": 1895280020608, "tag": "0100_shade", "breakpoints": true }\n  ]',
-  },
-];
+/** The entry of the new file, from which the build's list is made. */
+const ENTRY: Mutation = {
+  file: "drizzle/postgres/meta/_journal.json",
+  from: "    }\n  ]",
+  to: '    },\n    { "idx": 100, "version": "7", "when": 1895280020608, "tag": "0100_shade", "breakpoints": true }\n  ]',
+};
 
 describe.skipIf(skipsCluster())("a fork on PostgreSQL", () => {
   const cluster = withCluster();
