@@ -2,7 +2,7 @@ import * as fc from "fast-check";
 
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { TOKEN } from "../support/client.ts";
-import { mostly, oneOf } from "../support/json_text.ts";
+import { mostly, oneOf } from "../support/json_values.ts";
 import { type Ledger, makeLedger } from "../support/ledger.ts";
 import {
   connect,

@@ -4,7 +4,8 @@ import * as fc from "fast-check";
 
 import { scanJson } from "../../src/plant/json_scanner.ts";
 import { PLANT_FIELDS } from "../../src/plant/plant.ts";
-import { bodyText, numberText, stringText } from "../support/json_text.ts";
+import { bodyText } from "../support/json_text.ts";
+import { numberText, stringText } from "../support/json_values.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
 import { anyCharacter } from "../support/unicode.ts";
 

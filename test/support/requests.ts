@@ -1,7 +1,8 @@
 import * as fc from "fast-check";
 
 import { PATHS } from "../../src/http/paths.ts";
-import { bodyBytes, bodyText, mostly, oneOf, wordOf } from "./json_text.ts";
+import { bodyBytes, bodyText } from "./json_text.ts";
+import { mostly, oneOf, wordOf } from "./json_values.ts";
 import { goodRequest } from "./load.ts";
 import type { OracleOptions, WireRequest } from "./oracle.ts";
 
