@@ -1,3 +1,4 @@
+import { withAbort } from "../async/timers.ts";
 import { DatabaseError } from "../database/database.ts";
 import { CommandError, ConfigError } from "../errors.ts";
 import { runService } from "../server/service.ts";
@@ -28,7 +29,9 @@ async function checkOnly({ io, config, ignored }: Call): Promise<void> {
   for (const warning of ignored()) io.stderr(`${warning}\n`);
 
   try {
-    await writeOutput(io, `${await checkStart(await config())}\n`);
+    const result = await withAbort(checkStart(await config()), io.stop);
+    if (result === undefined) throw new CommandError("Stopped: the check is incomplete");
+    await writeOutput(io, `${result}\n`);
   } catch (error) {
     const isRefusal = error instanceof DatabaseError || error instanceof CommandError;
     throw isRefusal ? new ConfigError(error.message, { cause: error }) : error;

@@ -1,6 +1,7 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { chmodSync, existsSync, mkdirSync, readdirSync, rmSync } from "node:fs";
+import { open } from "node:fs/promises";
 import { dirname } from "node:path";
 
 import { corruptionMarker } from "../../src/database/sqlite/markers.ts";
@@ -170,3 +171,22 @@ test.each([["serve"], []])(
     ]);
   },
 );
+
+test("serve --check ends at a signal, while it waits for a file that is a pipe", async () => {
+  using directory = emptyDirectory();
+  const pipe = directory.at("tokens");
+  Bun.spawnSync(["mkfifo", pipe]);
+  const stop = new AbortController();
+  const environment = { AUTH_TOKENS_FILE: pipe };
+  const ended = runCommand(["serve", "--check"], environment, { stop: stop.signal });
+
+  // Opens once the command reads it.
+  await using _ = await open(pipe, "w");
+  stop.abort();
+
+  expect(await ended).toEqual({
+    exitCode: 2,
+    stdout: "",
+    stderr: "Stopped: the check is incomplete\n",
+  });
+});
