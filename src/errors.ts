@@ -101,7 +101,7 @@ export const ERRORS = {
   queue_full: {
     error: 5031,
     situation:
-      "the queue for plants or JWTs is full, or the identity provider's keys or stored tokens cannot be loaded",
+      "the queue for plants is full, or a token cannot be checked now: too many wait, or data cannot be loaded",
     message: "too many plants are waiting; send the plant again later",
   },
   storage_unavailable: {
@@ -278,7 +278,7 @@ export function reasonOf(error: unknown): string {
 
 /**
  * Each control character becomes `\u{…}`: a message or a line of the log may quote what was typed,
- * the content of a file or a claim of a JWT.
+ * the content of a file or of a token.
  */
 export function escapeControls(text: string): string {
   return text.replaceAll(

@@ -16,12 +16,13 @@ export type Scope = (typeof SCOPES)[number];
 /** Whose token it is. */
 export interface Caller {
   /**
-   * The name of a stored token, `static:` and the place of a static one in its list, or the `sub` of
-   * a JWT, which may be personal data, or empty. Unique among the callers of an issuer.
+   * The name of a stored token, `static:` and the place of a static one in its list, or what another
+   * issuer calls its bearer, which may be personal data, or empty. Unique among the callers of an
+   * issuer.
    */
   readonly subject: string;
 
-  /** The `iss` of a JWT. @default the token is the server's own */
+  /** The name of another issuer. @default the token is the server's own */
   readonly issuer?: string | undefined;
 }
 

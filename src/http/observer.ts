@@ -19,7 +19,7 @@ export interface CompletedRequest extends ObservedRequest {
   readonly error?: number | undefined;
   /** From the request's headers to the response, in milliseconds. */
   readonly durationMs: number;
-  /** Whose token it came with, if that was accepted. The subject of a JWT may be personal data. */
+  /** Whose token it came with, if that was accepted. The subject of another issuer's token may be personal data. */
   readonly caller?: Caller | undefined;
 }
 

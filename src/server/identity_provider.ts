@@ -1,48 +1,56 @@
 import type { Logger } from "@logtape/logtape";
 
 import { repeat } from "../async/timers.ts";
-import type { Authenticate } from "../auth/authenticate.ts";
-import { jwtAuthenticator } from "../auth/jwt.ts";
+import type { Authenticate, Verdict } from "../auth/authenticate.ts";
+import { jwtAuthenticator, type JwtOptions } from "../auth/jwt.ts";
 import { publicUrl } from "../auth/public_url.ts";
-import type { TokenCache } from "../auth/token_cache.ts";
 import { reasonOf } from "../errors.ts";
 import { isLoopback } from "../settings/jwt_settings.ts";
-import type { Config } from "../settings/settings.ts";
-import type { Metric, Metrics } from "../telemetry/metrics.ts";
+import type { Metric } from "../telemetry/metrics.ts";
 import { certificateFailure, NOT_TRUSTED } from "../tls_failures.ts";
-import type { Parts } from "./token_refresh.ts";
+import type { Extension, StartingService } from "./extension.ts";
 
 /** How often to look whether the keys are old, in milliseconds. */
 const REFRESH_MS = 1_000;
 
-/**
- * Accepts our own tokens, and the JWTs of an identity provider if one is set. Fetches the provider's
- * keys in the background, now and when they are old: a wrong URL is logged before a client is
- * refused, and no token waits for a slow provider.
- */
-export function acceptJwts(
-  tokens: TokenCache,
-  { jwt, jwtAlgorithms, jwtScope, jwtSubjects }: Config,
-  { log, metrics, parts }: { log: Logger; metrics: Pick<Metrics, "register">; parts: Parts },
-): Authenticate {
-  if (jwt === undefined) return tokens.authenticate;
+/** Accepts the JWTs of an identity provider, if one is set. */
+export const IDENTITY_PROVIDER: Extension = {
+  async start({ jwt, jwtAlgorithms, jwtScope, jwtSubjects }, service) {
+    if (jwt === undefined) return {};
 
-  const keys = watchKeys(jwt.jwksUrl, log);
+    const options = { ...jwt, algorithms: jwtAlgorithms, scope: jwtScope, subjects: jwtSubjects };
+    return {
+      authenticate: (inner) => acceptJwts(inner, options, service),
+      // Clients get tokens from the provider.
+      offerFirstToken: () => async () => {},
+    };
+  },
+};
+
+/**
+ * Accepts JWTs beside the server's own tokens. Fetches the provider's keys in the background, now and
+ * when they are old: a wrong URL is logged before a client is refused, and no token waits for a slow
+ * provider.
+ */
+function acceptJwts(
+  own: Authenticate,
+  options: Omit<JwtOptions, "fetch">,
+  { log, metrics, parts }: StartingService,
+): Authenticate {
+  const keys = watchKeys(options.jwksUrl, log);
   metrics.register(keys.metrics);
-  const authenticateJwt = jwtAuthenticator({
-    ...jwt,
-    algorithms: jwtAlgorithms,
-    scope: jwtScope,
-    subjects: jwtSubjects,
-    fetch: fetchKeys,
-    ...keys.events,
-  });
+  const authenticateJwt = jwtAuthenticator({ ...options, ...keys.events, fetch: fetchKeys });
   void authenticateJwt.refreshKeys();
   parts.use(repeat(REFRESH_MS, authenticateJwt.refreshKeys));
 
+  const orJwt = (token: string, verdict: Verdict) =>
+    !verdict.ok && verdict.isForeign ? authenticateJwt(token) : verdict;
+
   return (token) => {
-    const verdict = tokens.authenticate(token);
-    return !verdict.ok && verdict.isForeign ? authenticateJwt(token) : verdict;
+    const verdict = own(token);
+    return verdict instanceof Promise
+      ? verdict.then((settled) => orJwt(token, settled))
+      : orJwt(token, verdict);
   };
 }
 

@@ -16,9 +16,9 @@ import { type Config, loggableSettings } from "../settings/settings.ts";
 import { type Logging, type LogOutput, startLogging } from "../telemetry/logging.ts";
 import { createMetrics, type Metric } from "../telemetry/metrics.ts";
 import { createObserver } from "../telemetry/service_observer.ts";
+import { startExtensions } from "./extensions.ts";
 import { offerFirstToken, type TokenTerminal } from "./first_token.ts";
 import { HttpServer } from "./http_server.ts";
-import { traceService } from "./tracing_start.ts";
 import { watchEventLoop } from "./watchdog.ts";
 
 /** The signals of a service, its log and its terminal: what a command has of `Io`. */
@@ -150,9 +150,13 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
 
   const metrics = createMetrics();
   metrics.register(() => ofProcess(server, io.log));
-  const tracing = await traceService(config, { log, metrics, atStop });
+  const wrap = await startExtensions(config, { log, metrics, parts, atStop });
 
-  const observer = createObserver({ ...logging, metrics, tracing }, config);
+  const requestProperties = wrap("requestProperties", () => ({}));
+  const observer = wrap(
+    "observer",
+    createObserver({ ...logging, metrics, requestProperties }, config),
+  );
   const queue: Gather = (store, maxInFlight) =>
     groupCommit(store, {
       queueLimit: config.queueLimit,
@@ -163,7 +167,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
 
   // Opening may wait for a lock or a disk. Meanwhile the rest of the program is loaded.
   const opening = config.database.openForServing({
-    gather: tracing?.tracePlants(queue) ?? queue,
+    gather: wrap("gather", queue),
     readUrl: urlReader(config),
     create: !config.production,
     onCreate: (created) => log.warning(`Created an empty database: ${created}`),
@@ -174,7 +178,6 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
     import("../http/app.ts"),
     import("../http/health.ts"),
     import("../auth/token_cache.ts"),
-    import("./identity_provider.ts"),
     import("./token_refresh.ts"),
     import("./swagger_ui.ts"),
   ]);
@@ -191,14 +194,8 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
     return withDeadline(closing.catch(failStorage), timeoutMs, notClosed);
   });
 
-  const [
-    { createApp },
-    { readiness },
-    { tokenCache },
-    { acceptJwts },
-    { keepFresh },
-    { swaggerUi },
-  ] = await loading;
+  const [{ createApp }, { readiness }, { tokenCache }, { keepFresh }, { swaggerUi }] =
+    await loading;
 
   const maxAgeMs = database.tokensMaxAgeMs;
   const loadingTokens = tokenCache(database.tokens, { staticTokens, maxAgeMs }).catch((error) => {
@@ -227,7 +224,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
     stop.aborted ? Promise.reject(new PlantStoreError("shutting_down")) : storable();
   metrics.registerReady(ready);
 
-  const authenticate = acceptJwts(tokens, config, { log, metrics, parts });
+  const authenticate = wrap("authenticate", tokens.authenticate);
   const app = createApp({
     plants,
     authenticate,
@@ -240,7 +237,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
     clientAddress: server.clientAddress,
     isShuttingDown: server.isShuttingDown,
   });
-  const fetch = tracing?.trace(app.fetch) ?? app.fetch;
+  const fetch = wrap("fetch", app.fetch);
   const address = server.listen({ fetch, error: (cause) => internalError(cause, observer) });
   atStop(0.65, (timeoutMs) => finishRequests(server, plants, timeoutMs));
 
@@ -249,7 +246,8 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
   log.info("Configuration in force", loggableSettings({ ...config, authTokens: staticTokens }));
 
   const first = { ...config, address, terminal: io, log };
-  if (config.jwt === undefined) await withAbort(offerFirstToken(tokens, first), stop);
+  const offer = wrap("offerFirstToken", () => offerFirstToken(tokens, first));
+  await withAbort(offer(), stop);
 
   parts.use(watchEventLoop(log, metrics.countBlocked));
   keepFresh(tokens, writeUses, log, parts);

@@ -1,7 +1,7 @@
 import { readStaticTokens } from "../settings/secret_files.ts";
 import type { Config } from "../settings/settings.ts";
+import { EXTENSIONS } from "./extensions.ts";
 import { HttpServer } from "./http_server.ts";
-import { checkTracing } from "./tracing_start.ts";
 
 /**
  * Checks what a start can be refused for, without starting: the variables and files of its settings,
@@ -14,7 +14,7 @@ import { checkTracing } from "./tracing_start.ts";
 export async function checkStart(config: Config): Promise<string> {
   await readStaticTokens(config);
   await new HttpServer(config, new AbortController().signal).loadCertificate();
-  await checkTracing(config);
+  for (const extension of EXTENSIONS) await extension.check?.(config);
 
   const { database } = config;
   const pending = (await database.migrate({ dryRun: true })).map(({ tag }) => tag);

@@ -33,6 +33,7 @@ export const JWT_SETTINGS = {
         issuer: jwt.issuer,
         audience: jwt.audience,
       },
+    check: requireProvider,
   }),
 
   jwtScope: setting("Authentication", {
@@ -63,9 +64,7 @@ export const JWT_SETTINGS = {
 };
 
 /** Without a provider, what limits its JWTs would limit nothing. */
-export function requireProvider(
-  config: Readonly<Record<keyof typeof JWT_SETTINGS, unknown>>,
-): void {
+function requireProvider(config: Readonly<Record<string, unknown>>): void {
   const given = (["jwtScope", "jwtSubjects", "jwtAlgorithms"] as const)
     .filter((name) => config[name] !== undefined)
     .flatMap((name) => Object.keys(JWT_SETTINGS[name].variables));

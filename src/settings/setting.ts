@@ -30,6 +30,14 @@ export interface Setting<Value> {
   parse(...inputs: Input[]): Value;
 
   /**
+   * Checks the settings that depend on each other, after all were parsed.
+   *
+   * @throws {ConfigError} If they cannot be used together.
+   * @default nothing is checked
+   */
+  check?(config: Readonly<Record<string, unknown>>, environment: Environment): void;
+
+  /**
    * What the log of the start has of the value: no secret. @default the value, unless it is an
    * object
    */

@@ -1,5 +1,5 @@
 import { DATABASE_URLS } from "../database/databases.ts";
-import { JWT_SETTINGS, requireProvider } from "./jwt_settings.ts";
+import { JWT_SETTINGS } from "./jwt_settings.ts";
 import {
   bare,
   type Input,
@@ -14,7 +14,7 @@ import {
   refusal,
 } from "./parsers.ts";
 import { type Environment, type Setting, setting, valueOf } from "./setting.ts";
-import { requireBareOtel, TRACING_SETTINGS } from "./tracing_settings.ts";
+import { TRACING_SETTINGS } from "./tracing_settings.ts";
 
 /**
  * Everything that an operator can set, in the order of `serve --help`. The type `Config`, the
@@ -188,8 +188,7 @@ export function parseConfig(environment: Environment, flags: Flags = {}): Config
   });
 
   const config = Object.fromEntries(values) as Config;
-  requireProvider(config);
-  if (config.tracing !== undefined) requireBareOtel(environment);
+  for (const { check } of Object.values<Setting<unknown>>(SETTINGS)) check?.(config, environment);
   return config;
 }
 

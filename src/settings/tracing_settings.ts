@@ -22,6 +22,7 @@ export const TRACING_SETTINGS = {
     },
     log: (tracing) =>
       tracing && { endpoint: tracing.endpoint.href, serviceName: tracing.serviceName },
+    check: requireBareOtel,
   }),
 
   tracesExporter: setting("Observability", {
@@ -33,7 +34,12 @@ export const TRACING_SETTINGS = {
 };
 
 /** OpenTelemetry reads more variables by itself, such as headers with a secret. */
-export function requireBareOtel(environment: Environment): void {
+function requireBareOtel(
+  { tracing }: Readonly<Record<string, unknown>>,
+  environment: Environment,
+): void {
+  if (tracing === undefined) return;
+
   for (const name of Object.keys(environment))
     if (name.startsWith("OTEL_")) valueOf(name, environment);
 }

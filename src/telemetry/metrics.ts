@@ -221,8 +221,8 @@ function recentMaximum() {
 const MAX_TOKENS = 100;
 
 /**
- * The label of a caller's token. The subject of a JWT may be personal data, and there may be any
- * number of them: JWTs count as `(other)`, which no token's name can be.
+ * The label of a caller's token. The subject of another issuer's token may be personal data, and
+ * there may be any number of them: they count as `(other)`, which no token's name can be.
  */
 function tokenLabel(
   { subject, issuer }: NonNullable<CompletedRequest["caller"]>,

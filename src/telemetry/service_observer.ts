@@ -3,7 +3,6 @@ import type { Commit } from "../group_commit/group_commit.ts";
 import type { Observer } from "../http/observer.ts";
 import type { Logging } from "./logging.ts";
 import type { Metrics } from "./metrics.ts";
-import type { Tracing } from "./tracing.ts";
 
 /** A commit that takes longer is logged, in milliseconds. */
 const SLOW_COMMIT_MS = 1_000;
@@ -11,14 +10,20 @@ const SLOW_COMMIT_MS = 1_000;
 /** What an observer writes to. */
 export interface ObserverSinks extends Pick<Logging, "log" | "suppresses"> {
   readonly metrics: Metrics;
-  readonly tracing?: Tracing | undefined;
+  /** More properties of the current request, for its lines. */
+  readonly requestProperties: () => Readonly<Record<string, unknown>>;
 }
 
 /** Reports requests and commits. */
+export interface ServiceObserver extends Observer {
+  onCommit(commit: Commit): void;
+}
+
+/** Makes an observer that writes to these. */
 export function createObserver(
-  { log, suppresses, metrics, tracing }: ObserverSinks,
+  { log, suppresses, metrics, requestProperties }: ObserverSinks,
   { accessLog }: { accessLog: boolean },
-): Observer & { onCommit(commit: Commit): void } {
+): ServiceObserver {
   return {
     onError(error, { requestId, clientAddress }) {
       // A request that took too long has no other cause than its error.
@@ -36,25 +41,24 @@ export function createObserver(
         log.warning(message, () => ({
           reason,
           requestId,
-          traceId: tracing?.traceId(),
+          ...requestProperties(),
           client: clientAddress(),
         }));
       else if (level === "warning")
         log.warning(message, {
           requestId,
-          traceId: tracing?.traceId(),
+          ...requestProperties(),
         });
       else
         log.error(message, {
           cause,
           requestId,
-          traceId: tracing?.traceId(),
+          ...requestProperties(),
         });
     },
 
     onResponse(completed) {
       metrics.countResponse(completed);
-      tracing?.onResponse(completed);
       if (!accessLog) return;
 
       const { method, path, status, requestId, clientAddress, caller } = completed;
@@ -65,7 +69,7 @@ export function createObserver(
         status,
         durationMs,
         requestId,
-        traceId: tracing?.traceId(),
+        ...requestProperties(),
         client: clientAddress(),
         subject: caller?.subject,
         issuer: caller?.issuer,

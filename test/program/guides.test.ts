@@ -209,10 +209,13 @@ test("the table of the log's fields has those that the source logs", async () =>
         /^\(\s*(?:"[^"]*"|`[^`]*`|\w+),\s*(?:\(\) => \()?(.*?)[)\s,]*$/s.exec(
           inParentheses(source, index + name.length),
         ) ?? [];
-      const names = fields?.match(/(?<=[{,]\s*)(?:\.\.\.)?\w+(?=\s*[:,}])/g) ?? [];
-      if (fields?.startsWith("{")) logged.push(...names);
+      if (fields?.startsWith("{")) logged.push(...namesIn(fields));
       else if (fields !== undefined) computed.push(fields.replace(/\(.*/s, ""));
     }
+
+    // What an extension adds to the lines of a request.
+    for (const [fields] of source.matchAll(/\brequestProperties: .*/g))
+      logged.push(...namesIn(fields));
   }
 
   // The settings, and what a database has logged by `onInfo`. Its check gives plants and pages.
@@ -239,6 +242,11 @@ test("the table of the log's fields has the names of the levels", () => {
   const [, , , documented] = table("Fields").find(([name]) => name === "`level`") ?? [];
   expect(documented).toBe(names.join(", ").replace(/, (?=\S+$)/, " or "));
 });
+
+/** The names of the members of an object that is written out. */
+function namesIn(fields: string): readonly string[] {
+  return fields.match(/(?<=[{,]\s*)(?:\.\.\.)?\w+(?=\s*[:,}])/g) ?? [];
+}
 
 /** The text from a parenthesis to the one that closes it. */
 function inParentheses(text: string, start: number): string {

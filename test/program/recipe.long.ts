@@ -756,7 +756,7 @@ describe("a fork with a kind of field, two reads and a limit", () => {
 
   test("refuses with 429 whoever sends too many, and nobody else", async () => {
     const { createApp } = (await import(copy.at("src/mod.ts"))) as typeof PlantStore;
-    const { limitPerCaller } = await import(copy.at("src/auth/caller_limit.ts"));
+    const { limitPerCaller } = await import(copy.at("src/server/caller_limit.ts"));
     const authenticate = limitPerCaller(staticTokens([TOKEN, OTHER_TOKEN]), {
       perSecond: 0.001,
       burst: 2,

@@ -8,13 +8,16 @@ import { memoryLog } from "../support/memory_log.ts";
 const COMPLETED = { method: "POST", path: "/plants", status: 200 };
 const REQUEST = { requestId: "1", clientAddress: () => "192.0.2.1" };
 
+/** What an extension adds to each line of a request. */
+const ADDED = { tenant: "garden" };
+
 function observed({ accessLog = false } = {}) {
   const memory = memoryLog();
   const metrics = createMetrics();
   return {
     ...memory,
     metrics,
-    observer: createObserver({ ...memory, metrics }, { accessLog }),
+    observer: createObserver({ ...memory, metrics, requestProperties: () => ADDED }, { accessLog }),
   };
 }
 
@@ -61,7 +64,7 @@ test.each(Object.keys(ERRORS) as ErrorCode[])("what the log has of %s", (code) =
   );
 
   expect(lines).toEqual(
-    code in LOGGED ? [expect.objectContaining({ ...LOGGED[code], requestId: "1" })] : [],
+    code in LOGGED ? [expect.objectContaining({ ...LOGGED[code], ...ADDED, requestId: "1" })] : [],
   );
 });
 
@@ -69,7 +72,7 @@ test("a full queue is logged without a reason", () => {
   using memory = observed();
   const { observer, lines } = memory;
   observer.onError(new PlantStoreError("queue_full"), REQUEST);
-  expect(lines).toEqual([{ level: "WARN", message: "Queue full", requestId: "1" }]);
+  expect(lines).toEqual([{ level: "WARN", message: "Queue full", requestId: "1", ...ADDED }]);
 });
 
 test("an error without a cause is logged as the cause itself", () => {
@@ -131,6 +134,7 @@ test("every response is counted, and logged only if the access log is on", async
       ...COMPLETED,
       durationMs: 1.235,
       requestId: "1",
+      ...ADDED,
       client: "192.0.2.1",
       ...caller,
     };
