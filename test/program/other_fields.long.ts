@@ -1,42 +1,48 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 
+import { failureOnTerminal, REQUIRING, STEPS } from "../support/field_steps.ts";
+import { blocks } from "../support/guides.ts";
 import { failuresIn, linkPackages, mutate, repositoryCopy } from "../support/mutant.ts";
 import { LONG_TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
-/** Where the source names the fields of the record: texts that occur once. */
-const NAMED: Readonly<Record<string, readonly string[]>> = {
-  "src/plant/plant.ts": ["readonly name: string", "readonly tag?", "name: { kind", "tag: { kind"],
-  "src/database/sqlite/schema.ts": ["name: text().notNull(),\n  tag: text()"],
-  "src/database/postgres/schema.ts": ["name: text().notNull(),\n  tag: text()"],
-  "drizzle/sqlite/0000_plants_and_tokens.sql": ["`name` text NOT NULL,\n\t`tag` text"],
-  "drizzle/postgres/0000_plants_and_tokens.sql": ['"name" text NOT NULL,\n\t"tag" text'],
-  "src/http/plants.ts": ["name: storableText", "tag: t.Optional"],
-  "src/http/client.ts": ['["name", "tag"]'],
-  "test/support/plants.ts": ['TEXT = "name"', 'OPTIONAL_TEXT = "tag"'],
-};
+/** As long as the old ones: so the rows of the guides keep their width, and can be found. */
+const NEW_NAMES: Readonly<Record<string, string>> = { name: "site", tag: "use" };
 
-/** Tests that send, store, read and print plants in every way. */
+/** Tests that send, store, read and print plants in every way, and the examples. */
 const TESTS = [
   "test/commands",
   "test/database/contract",
   "test/database/postgres/postgres_plants.test.ts",
   "test/database/postgres/tables_verifier.test.ts",
   "test/database/sqlite",
+  "test/group_commit",
   "test/http",
+  "test/module/package.test.ts",
   "test/plant",
+  "test/program/guides.test.ts",
 ];
 
-test("a record with other fields needs no change of a test beside that of support/plants.ts", async () => {
+test("other fields, by the guide's commands, need no change of a test or an example by hand", async () => {
   using copy = repositoryCopy();
   linkPackages(copy.path);
-  for (const [file, places] of Object.entries(NAMED)) {
-    for (const from of places) {
-      const to = from.replace(/\bname\b/, "sensor").replace(/\btag\b/, "note");
-      mutate(copy.path, { file, from, to });
-    }
+  // `git ls-files` lists what has been added.
+  await Bun.$`git init --quiet && git add README.md src test`.cwd(copy.path).quiet();
+  const [rename = "", , require = ""] = blocks("Change a field", "bash");
+
+  for (const [from, to] of Object.entries(NEW_NAMES)) {
+    const commands = rename.replace("OLD=light NEW=brightness", `OLD=${from} NEW=${to}`);
+    expect(await failureOnTerminal(copy.path, commands)).toBe("");
   }
+  for (const { file, insert } of STEPS)
+    for (const [before, added] of Object.entries(insert)) {
+      const from = before.replace(/\bname\b|\btag\b/g, (field) => NEW_NAMES[field] ?? field);
+      mutate(copy.path, { file, from, to: from + added });
+    }
+  for (const { file, replace } of REQUIRING)
+    for (const [from, to] of Object.entries(replace)) mutate(copy.path, { file, from, to });
+  expect(await failureOnTerminal(copy.path, require)).toBe("");
 
   const check = await Bun.$`bun run check`.cwd(copy.path).quiet().nothrow();
   expect(`${check.stdout}`.match(/^.* error TS\d+: .*$/gm)).toBeNull();

@@ -3,7 +3,7 @@ import { join } from "node:path";
 
 import { ROOT } from "./program.ts";
 
-// The guides "Add a field" and "Change a field", as edits of this repository.
+// The guides "Add a field" and "Change a field", followed in a repository.
 
 /** One step of the guide "Add a field": here `light`, an optional text. */
 export interface Step {
@@ -36,11 +36,11 @@ export const STEPS: readonly Step[] = [
   },
   {
     file: "src/database/sqlite/schema.ts",
-    insert: { "tag: text(),\n": "    light: text(),\n" },
+    insert: { "tag: text(),\n": "  light: text(),\n" },
   },
   {
     file: "src/database/postgres/schema.ts",
-    insert: { "tag: text(),\n": "    light: text(),\n" },
+    insert: { "tag: text(),\n": "  light: text(),\n" },
   },
   {
     file: "src/http/plants.ts",
@@ -93,7 +93,7 @@ function lastRowOf(page: string): string {
   return /^\| `tag` .*\n/m.exec(readFileSync(join(ROOT, page), "utf8"))?.[0] ?? "";
 }
 
-/** One step of the guide "Change a field", in a repository with the steps of "Add a field". */
+/** One step that requires the field of "Add a field". */
 export interface ChangeStep {
   /** From the repository's root. */
   readonly file: string;
@@ -107,80 +107,77 @@ export interface ChangeStep {
   readonly namedBy?: Step["test"] | string;
 }
 
-/** The steps of a new field, each with another text in the place of its own. */
-function changed(
-  change: (added: string) => string,
-  namedBy: (test: NonNullable<Step["test"]>) => NonNullable<ChangeStep["namedBy"]>,
-): ChangeStep[] {
-  return STEPS.map(({ file, insert, test: named }) => ({
-    file,
-    replace: Object.fromEntries(
-      Object.entries(insert).map(([before, added]) => [before + added, before + change(added)]),
-    ),
-    ...(named && { namedBy: namedBy(named) }),
-  }));
-}
-
 /** The parser and the schema of the document agree on what a plant must have. */
 const SCHEMA_TEST = {
   file: "test/plant/plant_json.test.ts",
   name: 'parsePlant() takes {"id":1,"name":"Fern"} if the schema of the OpenAPI document does',
 };
 
-/** The three changes of the guide, each by the name of its migration. */
-export const CHANGES: Readonly<Record<string, readonly ChangeStep[]>> = {
-  brightness: [...changed(brightened, ({ file, name }) => ({ file, name: brightened(name) }))],
-  no_light: [
-    ...changed(
-      () => "",
-      (named) => named,
-    ),
-  ],
-  require_light: [
-    {
-      file: "src/plant/plant.ts",
-      replace: { "readonly light?: string;": "readonly light: string;" },
-      namedBy: "src/http/plants.ts",
+/** The steps that require the field, before the guide's commands. */
+export const REQUIRING: readonly ChangeStep[] = [
+  {
+    file: "src/plant/plant.ts",
+    replace: { "readonly light?: string;": "readonly light: string;" },
+    namedBy: "src/http/plants.ts",
+  },
+  {
+    file: "src/plant/plant.ts",
+    replace: {
+      'light: { kind: "text", presence: "optional" }':
+        'light: { kind: "text", presence: "required" }',
     },
-    {
-      file: "src/plant/plant.ts",
-      replace: {
-        'light: { kind: "text", presence: "optional" }':
-          'light: { kind: "text", presence: "required" }',
-      },
-      namedBy: SCHEMA_TEST,
+    namedBy: SCHEMA_TEST,
+  },
+  ...["sqlite", "postgres"].map((database) => ({
+    file: `src/database/${database}/schema.ts`,
+    replace: { "light: text(),": "light: text().notNull()," },
+    namedBy: {
+      file: MIGRATIONS_TEST,
+      name: `the migrations of ${database} > drizzle-kit finds nothing in the schema that none of them makes`,
     },
-    ...["sqlite", "postgres"].map((database) => ({
-      file: `src/database/${database}/schema.ts`,
-      replace: { "light: text(),": "light: text().notNull()," },
-      namedBy: {
-        file: MIGRATIONS_TEST,
-        name: `the migrations of ${database} > drizzle-kit finds nothing in the schema that none of them makes`,
-      },
-    })),
-    {
-      file: "src/http/plants.ts",
-      replace: {
-        't.Optional(storableText("How much light the plant needs", "bright"))':
-          'storableText("How much light the plant needs", "bright")',
-      },
-      namedBy: SCHEMA_TEST,
+  })),
+  {
+    file: "src/http/plants.ts",
+    replace: {
+      't.Optional(storableText("How much light the plant needs", "bright"))':
+        'storableText("How much light the plant needs", "bright")',
     },
-    {
-      file: "test/support/plants.ts",
-      replace: { '[TEXT]: "Fern", ...change': '[TEXT]: "Fern", light: "unknown", ...change' },
+    namedBy: SCHEMA_TEST,
+  },
+  ...["src/http/README.md", "README.md"].map((file) => ({
+    file,
+    // The commands format the page.
+    replace: { "| `light` | no": "| `light` | yes" },
+    namedBy: {
+      file: GUIDES_TEST,
+      name: `${file} lists the plant's fields, and which are required`,
     },
-    ...["src/http/README.md", "README.md"].map((file) => ({
-      file,
-      replace: { "| `light` | no |": "| `light` | yes |" },
-      namedBy: {
-        file: GUIDES_TEST,
-        name: `${file} lists the plant's fields, and which are required`,
-      },
-    })),
-  ],
-};
+  })),
+];
 
-function brightened(text: string): string {
-  return text.replaceAll("light", "brightness");
+/**
+ * Runs commands of a guide on a terminal, in a repository, and answers for each database that the
+ * column was renamed. Resolves to what they printed, if they failed.
+ */
+export async function failureOnTerminal(root: string, commands: string): Promise<string> {
+  let printed = "";
+  let asked = "";
+  const decoder = new TextDecoder();
+  const run = Bun.spawn(["bash", "-euo", "pipefail", "-c", commands], {
+    cwd: root,
+    terminal: {
+      cols: 100,
+      rows: 40,
+      data(terminal, bytes) {
+        const text = Bun.stripANSI(decoder.decode(bytes, { stream: true }));
+        printed += text;
+        asked += text;
+        const isCreating = /❯ \+ .*create column/.test(asked);
+        if (!isCreating && !/❯ ~ .*rename column/.test(asked)) return;
+        asked = "";
+        terminal.write(isCreating ? "\u001B[B" : "\r");
+      },
+    },
+  });
+  return (await run.exited) === 0 ? "" : printed;
 }

@@ -14,7 +14,7 @@ type Change = Partial<Omit<NewPlant, "id">> & { readonly id?: bigint | number };
 
 /** A plant with the id 1. */
 export function fern({ id = 1n, ...change }: Change = {}): NewPlant {
-  return { id: BigInt(id), [TEXT]: "Fern", ...change };
+  return { id: BigInt(id), name: "Fern", ...change };
 }
 
 /** A different plant, under the same id unless it is given another one. */
