@@ -222,18 +222,23 @@ function startServer(
       }),
     });
   } catch (cause) {
-    const { code } = cause as NodeJS.ErrnoException;
-    throw new CommandError(
-      `Cannot listen on ${inBrackets(host)}:${port}: ${ADVICE[String(code)] ?? reasonOf(cause)}`,
-      { cause },
-    );
+    throw new CommandError(`Cannot listen on ${inBrackets(host)}:${port}: ${whyNot(host, cause)}`, {
+      cause,
+    });
   }
 }
 
-const ADVICE: Readonly<Record<string, string>> = {
-  EADDRINUSE: "the port is in use; choose another with --port",
-  EADDRNOTAVAIL: "this machine does not have that address; choose another with --host",
-};
+/** Why a port is refused. For an unknown name, Bun's error has the code of an earlier one: tries a free port. */
+function whyNot(hostname: string, cause: unknown): string {
+  try {
+    void Bun.serve({ hostname, port: 0, fetch: () => new Response() }).stop(true);
+  } catch {
+    return "this machine does not have that address; choose another with --host";
+  }
+
+  const { code } = cause as NodeJS.ErrnoException;
+  return code === "EADDRINUSE" ? "the port is in use; choose another with --port" : reasonOf(cause);
+}
 
 type Certificate = Awaited<ReturnType<typeof readCertificate>>;
 

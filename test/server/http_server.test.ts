@@ -182,6 +182,9 @@ test("a server that cannot listen says what to do", async () => {
       { port },
       `Cannot listen on 127.0.0.1:${port}: the port is in use; choose another with --port`,
     ],
+    // A name that nobody has (RFC 6761), and no name at all.
+    [{ host: "nobody.invalid", port }, `nobody.invalid:${port}: this machine does not have that`],
+    [{ host: "%", port }, `%:${port}: this machine does not have that address`],
     // Addresses for documentation (RFC 5737, RFC 3849).
     [
       { host: "192.0.2.1", port },
