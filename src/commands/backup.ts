@@ -7,8 +7,8 @@ import { counted, sizeOf } from "./formatting.ts";
 import { progressBar } from "./progress_bar.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
 
-/** A path that ends with a slash, `.` or `..`: a directory. */
-const NO_FILE = /(?:^|\/)\.{0,2}$/;
+/** A path that ends with a slash, `.` or `..`, which is a directory; or `-`, which scripts take for stdout. */
+const NO_FILE = /(?:^|\/)\.{0,2}$|^-$/;
 
 /**
  * `plant-store backup`: the file appears complete and fsynced, or not at all, and never replaces

@@ -54,7 +54,7 @@ function failure(line: string) {
 }
 
 test.each([
-  ...["", "new/", "new/.", ".."].map((target) => [target, "expected a file"]),
+  ...["", "-", "new/", "new/.", ".."].map((target) => [target, "expected a file"]),
   ["missing/backup.db", "no such file or directory"],
 ])("backup to %p fails with one clear line: %s", async (target, says) => {
   using database = await databaseFixture([]);
