@@ -1,11 +1,16 @@
-import { defineConfig } from "drizzle-kit";
+import { readFileSync } from "node:fs";
 
-/** drizzle-kit takes one dialect a run: `bun run db:generate` runs it for each. */
-const dialect = process.env["DIALECT"] === "postgresql" ? "postgresql" : "sqlite";
-const adapter = dialect === "postgresql" ? "postgres" : "sqlite";
+import { type Config, defineConfig } from "drizzle-kit";
+
+/** drizzle-kit takes one database a run: `bun run db:generate` runs it for each folder of `drizzle/`. */
+const database = process.env["DATABASE"] ?? "sqlite";
+const out = `./drizzle/${database}`;
+const { dialect }: Pick<Config, "dialect"> = JSON.parse(
+  readFileSync(`${out}/meta/_journal.json`, "utf8"),
+);
 
 export default defineConfig({
   dialect,
-  schema: `./src/database/${adapter}/schema.ts`,
-  out: `./drizzle/${adapter}`,
-});
+  schema: `./src/database/${database}/schema.ts`,
+  out,
+} as Config);

@@ -96,7 +96,7 @@ describe("Add a field", () => {
     await Bun.$`${process.execPath} ${copy.at("src/build/embed_migrations.ts")}`;
     const name = "drizzle-kit finds nothing in the schema that none of them makes";
     expect(await failingTests(copy.path, MIGRATIONS_TEST, name)).toEqual(
-      ["sqlite", "postgres"].map((database) => `the migrations of ${database} > ${name}`),
+      ["postgres", "sqlite"].map((database) => `the migrations of ${database} > ${name}`),
     );
   });
 });
