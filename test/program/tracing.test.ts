@@ -38,16 +38,20 @@ test.concurrent.each([
   ["OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "http/protobuf"],
   ["OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "0", "an integer from 1 to 2048"],
   ["OTEL_TRACES_EXPORTER", "zipkin", "otlp or none"],
-])("%s=%s is refused in one line, and makes no database", async (name, value, expected) => {
-  using home = emptyDirectory();
-  const env = traced("http://127.0.0.1:9", { [name]: value });
-  expect(await runToEnd({ args: ["--port", "0"], env, cwd: home.path })).toEqual({
-    exitCode: 2,
-    stdout: "",
-    stderr: `Cannot use ${name}=${value}: expected ${expected}\n`,
-  });
-  expect(readdirSync(home.path)).toEqual([]);
-});
+])(
+  "%s=%s is refused in one line, by serve and by its check, and makes no database",
+  async (name, value, expected) => {
+    using home = emptyDirectory();
+    const env = traced("http://127.0.0.1:9", { [name]: value });
+    for (const flags of [["--port", "0"], ["--check"]])
+      expect(await runToEnd({ args: ["serve", ...flags], env, cwd: home.path })).toEqual({
+        exitCode: 2,
+        stdout: "",
+        stderr: `Cannot use ${name}=${value}: expected ${expected}\n`,
+      });
+    expect(readdirSync(home.path)).toEqual([]);
+  },
+);
 
 test.concurrent.each([
   [{ OTEL_SDK_DISABLED: "True", OTEL_EXPORTER_OTLP_PROTOCOL: "grpc" }],
