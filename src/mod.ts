@@ -39,9 +39,9 @@ export {
   type GroupCommitOptions,
 } from "./group_commit/group_commit.ts";
 export { INT64_MAX, INT64_MIN, type NewPlant, type Plant, samePlant } from "./plant/plant.ts";
-export { JWT_ALGORITHMS, jwtAuthenticator } from "./auth/jwt.ts";
-export type { JwtAlgorithm, JwtAuthenticator, JwtOptions } from "./auth/jwt.ts";
-export type { ProviderKeysOptions } from "./auth/provider_keys.ts";
+export { JWT_ALGORITHMS, jwtAuthenticator } from "./auth/jwt/jwt.ts";
+export type { JwtAlgorithm, JwtAuthenticator, JwtOptions } from "./auth/jwt/jwt.ts";
+export type { ProviderKeysOptions } from "./auth/jwt/provider_keys.ts";
 export { type TokenCache, tokenCache, type TokenCacheOptions } from "./auth/token_cache.ts";
 export { mintToken } from "./auth/token_format.ts";
 export type {

@@ -1,6 +1,6 @@
 import type { Config } from "../settings/settings.ts";
 import type { Extension, StartingService, Wrappable, Wrappers } from "./extension.ts";
-import { IDENTITY_PROVIDER } from "./identity_provider.ts";
+import { IDENTITY_PROVIDER } from "./jwt_provider.ts";
 import { TRACING } from "./tracing_start.ts";
 
 /** What the service has beyond what it needs, in the order of their start. */

@@ -1,6 +1,6 @@
 import { isScopeName } from "../auth/authenticate.ts";
-import { JWT_ALGORITHMS, subjectFault } from "../auth/jwt.ts";
-import { publicUrl } from "../auth/public_url.ts";
+import { JWT_ALGORITHMS, subjectFault } from "../auth/jwt/jwt.ts";
+import { publicUrl } from "../auth/jwt/public_url.ts";
 import { ConfigError } from "../errors.ts";
 import {
   bare,

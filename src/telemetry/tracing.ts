@@ -34,7 +34,7 @@ import { ConfigError, PlantStoreError, reasonOf } from "../errors.ts";
 import type { PlantStore } from "../group_commit/plant_store.ts";
 import type { CompletedRequest } from "../http/observer.ts";
 import type { Metric } from "./metrics.ts";
-import { type OtelVariables, readOtelVariables } from "./otel_variables.ts";
+import { type OtelVariables, readOtelVariables } from "./tracing_variables.ts";
 
 /** The collector of traces, and the name of the service. */
 export interface TracingOptions {

@@ -1,4 +1,4 @@
-import { AUDIENCE, ISSUER, jwksServer, signed, signingKey } from "../support/jwks.ts";
+import { AUDIENCE, ISSUER, jwksServer, signed, signingKey } from "../support/jwt_provider.ts";
 import { postBytes } from "../support/load.ts";
 import { fern, jsonOf } from "../support/plants.ts";
 import { type Kind, type Sending, STORED } from "./odd_clients.ts";

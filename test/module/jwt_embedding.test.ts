@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "
 
 import { guideProject } from "../support/guide_project.ts";
 import { blocks } from "../support/guides.ts";
-import { jwksServer, signed, signingKey } from "../support/jwks.ts";
+import { jwksServer, signed, signingKey } from "../support/jwt_provider.ts";
 import { COMPILERS, MODULE_RUNTIMES, skipsRuntimes } from "../support/module_runtimes.ts";
 import { fern, jsonOf } from "../support/plants.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";

@@ -4,7 +4,7 @@ import { join } from "node:path";
 
 import { mintToken } from "../../src/auth/token_format.ts";
 import { post } from "../support/client.ts";
-import { AUDIENCE, ISSUER, jwksServer, signed, signingKey } from "../support/jwks.ts";
+import { AUDIENCE, ISSUER, jwksServer, signed, signingKey } from "../support/jwt_provider.ts";
 import {
   emptyDirectory,
   ROOT,

@@ -4,7 +4,6 @@ import { readdirSync } from "node:fs";
 import { version } from "../../src/build/version.ts";
 import { sendHalf } from "../faults/health.ts";
 import { CLOSED_PORT, post, TOKEN } from "../support/client.ts";
-import { startCollector } from "../support/collector.ts";
 import {
   emptyDirectory,
   exitCodeOf,
@@ -13,6 +12,7 @@ import {
   startServer,
   TEST_TIMEOUT_MS,
 } from "../support/program.ts";
+import { startCollector } from "../support/tracing_collector.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 

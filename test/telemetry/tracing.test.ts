@@ -9,8 +9,8 @@ import type { PlantStore } from "../../src/group_commit/plant_store.ts";
 import type { AppOptions } from "../../src/http/app.ts";
 import { startTracing } from "../../src/telemetry/tracing.ts";
 import { postPlant, testApp, TOKEN } from "../support/app.ts";
-import { startCollector } from "../support/collector.ts";
 import { fern, ivy, TEXT } from "../support/plants.ts";
+import { startCollector } from "../support/tracing_collector.ts";
 
 afterEach(() => {
   for (const name of Object.keys(process.env))

@@ -2,8 +2,8 @@ import type { Logger } from "@logtape/logtape";
 
 import { repeat } from "../async/timers.ts";
 import type { Authenticate, Verdict } from "../auth/authenticate.ts";
-import { jwtAuthenticator, type JwtOptions } from "../auth/jwt.ts";
-import { publicUrl } from "../auth/public_url.ts";
+import { jwtAuthenticator, type JwtOptions } from "../auth/jwt/jwt.ts";
+import { publicUrl } from "../auth/jwt/public_url.ts";
 import { reasonOf } from "../errors.ts";
 import { isLoopback } from "../settings/jwt_settings.ts";
 import type { Metric } from "../telemetry/metrics.ts";

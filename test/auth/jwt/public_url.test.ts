@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 
-import { publicUrl } from "../../src/auth/public_url.ts";
+import { publicUrl } from "../../../src/auth/jwt/public_url.ts";
 
 test.each([
   ["https://id.example.org/keys?key=secret#rest", "https://id.example.org/keys"],

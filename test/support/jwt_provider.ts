@@ -9,7 +9,7 @@ import {
 } from "jose";
 
 import type { Verdict } from "../../src/auth/authenticate.ts";
-import { jwtAuthenticator, type JwtOptions } from "../../src/auth/jwt.ts";
+import { jwtAuthenticator, type JwtOptions } from "../../src/auth/jwt/jwt.ts";
 import { PlantStoreError, statusOf } from "../../src/errors.ts";
 
 /** The issuer that is accepted. */

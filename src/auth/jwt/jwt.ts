@@ -9,7 +9,7 @@ import {
   type JWTVerifyOptions,
 } from "jose";
 
-import { PlantStoreError, requireNoMore } from "../errors.ts";
+import { PlantStoreError, requireNoMore } from "../../errors.ts";
 import {
   type Accepted,
   accepted,
@@ -17,7 +17,7 @@ import {
   type Lack,
   refused,
   type Verdict,
-} from "./authenticate.ts";
+} from "../authenticate.ts";
 import { setNewest } from "./bounded_map.ts";
 import {
   type FoundKeys,

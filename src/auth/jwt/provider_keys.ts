@@ -1,7 +1,7 @@
 import { createLocalJWKSet, errors, type JSONWebKeySet, type JWTHeaderParameters } from "jose";
 
-import { MAX_TIMER_MS } from "../async/timers.ts";
-import { PlantStoreError, requireNumber } from "../errors.ts";
+import { MAX_TIMER_MS } from "../../async/timers.ts";
+import { PlantStoreError, requireNumber } from "../../errors.ts";
 import { setNewest } from "./bounded_map.ts";
 import { publicUrl } from "./public_url.ts";
 

@@ -2,7 +2,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 
 import { base64url, exportJWK, type JWK } from "jose";
 
-import { PlantStoreError } from "../../src/errors.ts";
+import { PlantStoreError } from "../../../src/errors.ts";
 import {
   type CannedResponse,
   CLAIMS,
@@ -17,9 +17,9 @@ import {
   signingKey,
   unsigned,
   UTF8,
-} from "../support/jwks.ts";
-import { TEST_TIMEOUT_MS } from "../support/program.ts";
-import { streamOf } from "../support/stream.ts";
+} from "../../support/jwt_provider.ts";
+import { TEST_TIMEOUT_MS } from "../../support/program.ts";
+import { streamOf } from "../../support/stream.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 

@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 
-import { jwtAuthenticator, type JwtOptions } from "../../src/auth/jwt.ts";
+import { jwtAuthenticator, type JwtOptions } from "../../../src/auth/jwt/jwt.ts";
 
 // A program in JavaScript, or one that reads a variable which is not set, gives what the types
 // forbid.

@@ -3,9 +3,9 @@ import { expect, setDefaultTimeout, spyOn, test } from "bun:test";
 import * as fc from "fast-check";
 import { base64url, CompactSign, type JWTPayload } from "jose";
 
-import { accepted, type Scope, SCOPES } from "../../src/auth/authenticate.ts";
-import type { JwtOptions } from "../../src/auth/jwt.ts";
-import { postPlant, testApp } from "../support/app.ts";
+import { accepted, type Scope, SCOPES } from "../../../src/auth/authenticate.ts";
+import type { JwtOptions } from "../../../src/auth/jwt/jwt.ts";
+import { postPlant, testApp } from "../../support/app.ts";
 import {
   AUDIENCE,
   CLAIMS,
@@ -19,10 +19,10 @@ import {
   signingKey,
   unsigned,
   UTF8,
-} from "../support/jwks.ts";
-import { fern } from "../support/plants.ts";
-import { TEST_TIMEOUT_MS } from "../support/program.ts";
-import { readError } from "../support/responses.ts";
+} from "../../support/jwt_provider.ts";
+import { fern } from "../../support/plants.ts";
+import { TEST_TIMEOUT_MS } from "../../support/program.ts";
+import { readError } from "../../support/responses.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
