@@ -1,12 +1,6 @@
 import * as fc from "fast-check";
 
-import {
-  type FieldKind,
-  isRequired,
-  kindOf,
-  type Plant,
-  PLANT_FIELDS,
-} from "../../src/plant/plant.ts";
+import { isRequired, kindOf, type Plant, PLANT_FIELDS } from "../../src/plant/plant.ts";
 import {
   anyValue,
   key,
@@ -17,12 +11,10 @@ import {
   objectText,
   oneOf,
   space,
-  storableText,
-  stringText,
-  unstorableText,
   wideInteger,
   wordOf,
 } from "./json_values.ts";
+import { TEST_KINDS } from "./kinds.ts";
 import { fern, membersOf, membersWith } from "./plants.ts";
 
 // Plants as JSON text, and what is nearly one.
@@ -38,15 +30,8 @@ function member(name: fc.Arbitrary<string>, value: fc.Arbitrary<string>): fc.Arb
 
 const named = (name: string) => keyOf(fc.constant(name), mostly(0, fc.nat({ max: 7 }), 5));
 
-/** Few ids and few names, so that plants meet again, under the same id in several spellings. */
+/** Few ids, so that plants meet again, under the same id in several spellings. */
 const familiarId = wordOf("1 1.0 10e-1 2 2e0 -0 0 9223372036854775807 9007199254740993");
-const familiarName = fc.constantFrom(
-  '"Fern"',
-  String.raw`"\u0046ern"`,
-  '"Ivy"',
-  '"é"',
-  '"e\u0301"',
-);
 
 const withPlantInside = fc.constantFrom(
   `{"id":7,${FERN}}`,
@@ -60,19 +45,8 @@ const idMember = member(
   named("id"),
   oneOf([4, familiarId], [18, wideInteger], [2, numberText], [1, anyValue]),
 );
-const anyText = oneOf(
-  [24, familiarName],
-  [24, storableText],
-  [2, stringText],
-  [2, unstorableText],
-  [1, anyValue],
-  [1, fc.constant("null")],
-);
 
-/** The values of a kind, mostly good. */
-const VALUES: Readonly<Record<FieldKind, fc.Arbitrary<string>>> = { text: anyText };
-
-const fieldMember = (field: keyof Plant) => member(named(field), VALUES[kindOf(field)]);
+const fieldMember = (field: keyof Plant) => member(named(field), TEST_KINDS[kindOf(field)].json);
 
 /** An optional field, half of the time. */
 const memberOrNone = (field: keyof Plant) =>

@@ -200,6 +200,25 @@ export function objectText(members: readonly string[]): string {
   return `{${members.join(",")}}`;
 }
 
+/** Few texts, so that plants meet again, in several spellings. */
+const familiarText = fc.constantFrom(
+  '"Fern"',
+  String.raw`"\u0046ern"`,
+  '"Ivy"',
+  '"é"',
+  '"e\u0301"',
+);
+
+/** A text, mostly one that can be stored. */
+export const anyText = oneOf(
+  [24, familiarText],
+  [24, storableText],
+  [2, stringText],
+  [2, unstorableText],
+  [1, anyValue],
+  [1, fc.constant("null")],
+);
+
 /** Mostly the usual value, `weight` times as often as another one. */
 export function mostly<Value>(
   usual: Value,

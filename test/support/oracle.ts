@@ -1,5 +1,4 @@
 import {
-  type FieldKind,
   type FieldValue,
   isRequired,
   kindOf,
@@ -7,7 +6,8 @@ import {
   type Plant,
   PLANT_FIELDS,
 } from "../../src/plant/plant.ts";
-import { type Json, writtenJson, WrittenNumber } from "./written_json.ts";
+import { TEST_KINDS } from "./kinds.ts";
+import { writtenJson, WrittenNumber } from "./written_json.ts";
 
 /** A request to the service, as it is on the wire. */
 export interface WireRequest {
@@ -96,18 +96,13 @@ export function judgeBody(body: Uint8Array): NewPlant | PredictedError {
 
   for (const field of PLANT_FIELDS) {
     if (!value.has(field) && !isRequired(field)) continue;
-    const kept = STORABLE[kindOf(field)](value.get(field));
+    const kept = TEST_KINDS[kindOf(field)].kept(value.get(field));
     if (kept === undefined) faults.push(field);
     else fields[field] = kept;
   }
 
   return faults.length > 0 ? { ...failure(4002), faults } : ({ id, ...fields } as NewPlant);
 }
-
-/** What is kept of a member by its kind, if it can be stored. */
-const STORABLE: Readonly<Record<FieldKind, (value: Json | undefined) => FieldValue | undefined>> = {
-  text: (value) => (isStorable(value) ? value : undefined),
-};
 
 function failure(error: number): PredictedError {
   return { status: Number(String(error).slice(0, 3)), error };
@@ -152,11 +147,4 @@ function scaled(digits: bigint, shift: bigint): bigint | undefined {
   if (shift > 0n) return digits * 10n ** shift;
   const divisor = 10n ** -shift;
   return digits % divisor === 0n ? digits / divisor : undefined;
-}
-
-function isStorable(value: Json | undefined): value is string {
-  // A lone surrogate does not come back from UTF-8.
-  return (
-    typeof value === "string" && !value.includes("\0") && Buffer.from(value).toString() === value
-  );
 }

@@ -1,9 +1,10 @@
 // The second of three checks for corruption: reads every plant and every index, once beside each server and
 // for `plant-store check`. `opening_check.ts` is what no opening goes without.
-import { type FieldKind, INT64_MAX, INT64_MIN, kindOf, PLANT_FIELDS } from "../../plant/plant.ts";
+import { INT64_MAX, INT64_MIN, kindOf, PLANT_FIELDS } from "../../plant/plant.ts";
 import type { Client } from "./bun_driver.ts";
 import { CorruptError, corruptionIn } from "./failure.ts";
 import { requireIntegrity } from "./opening_check.ts";
+import { COLUMN_KINDS } from "./schema.ts";
 
 /**
  * Checks a database for corruption in short read transactions, between which a server can move its
@@ -54,18 +55,13 @@ function rangeOf(client: Client): string {
   const rows = client.query(`SELECT name, "notnull" FROM pragma_table_info('plants')`).values();
   const isNotNull = new Map(rows as [string, bigint][]);
   const areSound = PLANT_FIELDS.filter((field) => isNotNull.has(field)).map((field) => {
-    const isSound = IS_SOUND[kindOf(field)](`stored."${field}"`);
+    const isSound = COLUMN_KINDS[kindOf(field)].isSound(`stored."${field}"`);
     return isNotNull.get(field) === 1n ? isSound : `(stored."${field}" IS NULL OR ${isSound})`;
   });
   return `SELECT stored.id, ${["found.id IS NOT NULL", ...areSound].join(" AND ")}
     FROM (SELECT * FROM plants WHERE id <= ? ORDER BY id DESC LIMIT ?) AS stored
     LEFT JOIN plants AS found ON found.id = stored.id`;
 }
-
-/** The condition that a column holds a value of the kind, which can be read to its end. */
-const IS_SOUND: Readonly<Record<FieldKind, (column: string) => string>> = {
-  text: (column) => `typeof(${column}) = 'text' AND length(${column}) >= 0`,
-};
 
 /** Checks the plants, a range of ids at a time, from the largest id down. Yields how many. */
 function* checkPlants(client: Client): Generator<number, number> {

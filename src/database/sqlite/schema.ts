@@ -1,6 +1,6 @@
 import { customType, integer, sqliteTable, text } from "drizzle-orm/sqlite-core";
 
-import type { NewPlant } from "../../plant/plant.ts";
+import type { FieldKind, NewPlant } from "../../plant/plant.ts";
 
 /** SQLite's INTEGER as an exact `bigint`. Needs a connection with `safeIntegers`. */
 const int64 = customType<{ data: bigint; driverData: bigint }>({ dataType: () => "integer" });
@@ -40,3 +40,14 @@ export const tokenRevision = sqliteTable("token_revision", {
   id: integer().primaryKey(),
   revision: integer().notNull(),
 });
+
+/** What the integrity check needs to know of a kind of fields. */
+interface ColumnKind {
+  /** The condition, in SQL, that a column holds a value of the kind, which can be read to its end. */
+  isSound(column: string): string;
+}
+
+/** The kinds of fields. The schema above has the type of each column. */
+export const COLUMN_KINDS: Readonly<Record<FieldKind, ColumnKind>> = {
+  text: { isSound: (column) => `typeof(${column}) = 'text' AND length(${column}) >= 0` },
+};
