@@ -10,6 +10,7 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 
+import { blocks } from "../support/guides.ts";
 import { skipped } from "../support/missing.ts";
 import { fern, jsonOf } from "../support/plants.ts";
 import { podOf, runnerOf, runPod, servePod, skipsPods } from "../support/pod.ts";
@@ -24,6 +25,37 @@ const SQLITE = join(ROOT, "src/server/kubernetes_sqlite.yaml");
 const BACKUP = join(ROOT, "src/server/kubernetes_sqlite_backup.yaml");
 const RESTORE = join(ROOT, "src/server/kubernetes_sqlite_restore.yaml");
 
+const POSTGRESQL = join(ROOT, "src/server/kubernetes_postgresql.yaml");
+const INGRESS = join(ROOT, "src/server/kubernetes_ingress.yaml");
+
+interface Service {
+  readonly metadata: { readonly name: string; readonly labels?: Readonly<Record<string, string>> };
+  readonly spec: { readonly ports: readonly { readonly name: string }[] };
+}
+
+interface Ingress {
+  readonly spec: {
+    readonly rules: readonly {
+      readonly http: {
+        readonly paths: readonly { readonly backend: { readonly service: unknown } }[];
+      };
+    }[];
+  };
+}
+
+interface Monitor {
+  readonly spec: {
+    readonly selector: { readonly matchLabels: Readonly<Record<string, string>> };
+    readonly endpoints: readonly { readonly port: string }[];
+  };
+}
+
+/** The objects of a kind in a manifest. */
+async function read<T>(manifest: string, kind: string): Promise<T[]> {
+  const objects = [Bun.YAML.parse(await Bun.file(manifest).text())].flat() as { kind: string }[];
+  return objects.filter((object) => object.kind === kind) as T[];
+}
+
 /** Of PyPI: it has the schemas of Kubernetes inside. */
 const VALIDATE = process.env["KUBERNETES_VALIDATE"] ?? "";
 
@@ -33,11 +65,28 @@ test.skipIf(
 )(
   "the manifests are valid for the Kubernetes that they name, and for the newest one, without unknown fields",
   async () => {
-    expect(MANIFESTS).toEqual(expect.arrayContaining([SQLITE, BACKUP, RESTORE]));
+    expect(MANIFESTS).toEqual(expect.arrayContaining([SQLITE, BACKUP, RESTORE, INGRESS]));
     for (const version of [["--kubernetes-version", "1.30"], []]) {
       const program = [VALIDATE, "--strict", "--quiet", ...version, ...MANIFESTS];
       expect(await runToEnd({ program })).toMatchObject({ exitCode: 0, stdout: "", stderr: "" });
     }
+  },
+);
+
+test.each([SQLITE, POSTGRESQL])(
+  "the Ingress and the ServiceMonitor find the Service of a manifest: %s",
+  async (manifest) => {
+    const [service] = await read<Service>(manifest, "Service");
+    const [ingress] = await read<Ingress>(INGRESS, "Ingress");
+    const monitor = Bun.YAML.parse(blocks("Prometheus", "yaml")[0] ?? "") as Monitor;
+
+    const port = service?.spec.ports[0]?.name;
+    expect(ingress?.spec.rules[0]?.http.paths[0]?.backend.service).toEqual({
+      name: service?.metadata.name,
+      port: { name: port },
+    });
+    expect(monitor.spec.selector.matchLabels).toEqual(service?.metadata.labels ?? {});
+    expect(monitor.spec.endpoints[0]?.port).toBe(port);
   },
 );
 
