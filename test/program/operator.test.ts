@@ -356,16 +356,29 @@ const ALERT_CASES: Readonly<Record<string, AlertCase>> = {
     at: "10m",
     fires: ["QueueFills"],
   },
-  "the disk has a tenth left, and the certificate of the proxy six days": {
+  ...Object.fromEntries(
+    ["/", "/var", "/var/lib/plant-store"].map((mountpoint) => [
+      `the disk at ${mountpoint} has a tenth left`,
+      { series: filesystem(mountpoint, 10, 90), at: "15m", fires: ["DiskFills"] },
+    ]),
+  ),
+  "a tenth of the inodes is left": {
+    series: filesystem("/var", 90, 10),
+    at: "15m",
+    fires: ["DiskFills"],
+  },
+  "the disk of something else is full": {
+    series: { ...filesystem("/boot", 1, 1), ...filesystem("/var", 20, 20) },
+    at: "15m",
+    fires: [],
+  },
+  "the proxy does not answer, and its certificate has six days left": {
     series: {
-      'node_filesystem_avail_bytes{mountpoint="/var/lib/plant-store"}': "10x300",
-      'node_filesystem_size_bytes{mountpoint="/var/lib/plant-store"}': "100x300",
-      'node_filesystem_avail_bytes{mountpoint="/boot"}': "1x300",
-      'node_filesystem_size_bytes{mountpoint="/boot"}': "100x300",
-      probe_ssl_earliest_cert_expiry: `${6 * 86_400}x300`,
+      'probe_success{job="plant-store-proxy"}': "0x300",
+      'probe_ssl_earliest_cert_expiry{job="plant-store-proxy"}': `${6 * 86_400}x300`,
     },
     at: "70m",
-    fires: ["ProxyCertificateExpires", "DiskFills"],
+    fires: ["ProxyFails", "ProxyCertificateExpires"],
   },
   "a busy day: one in a thousand fails, a peak of the WAL, one checkpoint repeated, an upgrade": {
     series: {
@@ -388,6 +401,17 @@ const ALERT_CASES: Readonly<Record<string, AlertCase>> = {
     fires: [],
   },
 };
+
+/** What the node exporter has of a file system, with a hundred bytes and inodes. */
+function filesystem(mountpoint: string, bytes: number, inodes: number): Record<string, string> {
+  const of = `{mountpoint="${mountpoint}"}`;
+  return {
+    [`node_filesystem_avail_bytes${of}`]: `${bytes}x300`,
+    [`node_filesystem_size_bytes${of}`]: "100x300",
+    [`node_filesystem_files_free${of}`]: `${inodes}x300`,
+    [`node_filesystem_files${of}`]: "100x300",
+  };
+}
 
 /** A counter that grows by one in every second sample. */
 function everySecond(samples: number): string {
@@ -428,8 +452,9 @@ test.skipIf(skipsWithout("promtool", "prometheus"))(
 
 test.skipIf(
   skipsWithout("prometheus", "prometheus") ||
-    skipsWithout("prometheus-alertmanager", "prometheus-alertmanager"),
-)("by the guide's lines Prometheus scrapes the server, and its watchdog arrives", async () => {
+    skipsWithout("prometheus-alertmanager", "prometheus-alertmanager") ||
+    skipsWithout("prometheus-blackbox-exporter", "prometheus-blackbox-exporter"),
+)("the guide's Prometheus scrapes and probes the server, and its watchdog arrives", async () => {
   using home = emptyDirectory();
   await using server = await startServer({ cwd: home.path, env: { AUTH_TOKENS: TOKEN } });
   const here = (text = "") =>
@@ -458,17 +483,27 @@ test.skipIf(
     routes.replace("https://alerts.example.org/prometheus", receiver.url.href),
   );
 
-  const [port, alerts] = [freePort(), freePort()];
+  const [port, alerts, probes] = [freePort(), freePort(), freePort()];
   const around = {
     global: { scrape_interval: "1s", evaluation_interval: "1s" },
     rule_files: ["watchdog.yml"],
     alerting: { alertmanagers: [{ static_configs: [{ targets: [`127.0.0.1:${alerts}`] }] }] },
   };
   const [scraping = ""] = blocks("Metrics", "yaml");
+  const [probing = ""] = blocks("Alerts and a dashboard", "yaml");
+  const probe = probing
+    .replace("scrape_configs:\n", "")
+    .replace("https://plants.example.org", server.url)
+    .replace("127.0.0.1:9115", `127.0.0.1:${probes}`);
   await Bun.write(
     home.at("prometheus.yml"),
-    `${Bun.YAML.stringify(around, null, 2)}\n${here(scraping)}`,
+    `${Bun.YAML.stringify(around, null, 2)}\n${here(scraping)}${probe}`,
   );
+  await using blackbox = start({
+    program: ["prometheus-blackbox-exporter", "--config.file=/etc/prometheus/blackbox.yml"],
+    args: [`--web.listen-address=127.0.0.1:${probes}`],
+    cwd: home.path,
+  });
   await using alertmanager = start({
     program: ["prometheus-alertmanager", "--config.file=alertmanager.yml", "--log.level=error"],
     args: [`--web.listen-address=127.0.0.1:${alerts}`, "--cluster.listen-address="],
@@ -490,10 +525,13 @@ test.skipIf(
     status: "firing",
     alerts: [{ labels: { alertname: "Watchdog" } }],
   });
-  const up = `http://127.0.0.1:${port}/api/v1/query?query=up`;
-  const isUp = async () => (await (await fetch(up)).text()).includes(',"1"]');
-  while (!(await onceItListens(isUp))) await Bun.sleep(50);
-  expect([prometheus, alertmanager].map(({ child }) => child.exitCode)).toEqual([null, null]);
+  for (const metric of ['up{job="plant-store"}', 'probe_success{job="plant-store-proxy"}']) {
+    const query = `http://127.0.0.1:${port}/api/v1/query?query=${encodeURIComponent(metric)}`;
+    const isOne = async () => (await (await fetch(query)).text()).includes(',"1"]');
+    while (!(await onceItListens(isOne))) await Bun.sleep(50);
+  }
+  const exitCodes = [prometheus, alertmanager, blackbox].map(({ child }) => child.exitCode);
+  expect(exitCodes).toEqual([null, null, null]);
 });
 
 test.skipIf(skipsWithout("jq", "jq"))(
