@@ -815,9 +815,13 @@ test.skipIf(skipsWithout("nginx", "nginx-light") || skipsWithout("curl", "curl")
     await using nginx = startNginx(
       home,
       server.url,
-      limit.replace("burst=100", "burst=1").replace("burst=400", "burst=2") +
-        cloudflare.replace("173.245.48.0/20", "127.0.0.1"),
+      cloudflare.replace("173.245.48.0/20", "127.0.0.1"),
       zone.replace("50r/s", "1r/m").replace("200r/s", "1r/m"),
+      (block) =>
+        block.replace(
+          /^ *location \/ .*\n/m,
+          limit.replace("burst=100", "burst=1").replace("burst=400", "burst=2"),
+        ),
     );
 
     const tls = { ca: Bun.file(`${CERTIFICATE}.crt`) };
@@ -827,7 +831,8 @@ test.skipIf(skipsWithout("nginx", "nginx-light") || skipsWithout("curl", "curl")
     expect(await statusOf(TOKEN)).toBe(200);
     expect(await statusOf(TOKEN)).toBe(429);
     expect(await statusOf(`another-${TOKEN}`)).toBe(200);
-    expect((await fetch(`${nginx.url}/livez`, { tls })).status).toBe(429);
+    expect((await fetch(`${nginx.url}/plants`, { tls })).status).toBe(429);
+    expect((await fetch(`${nginx.url}/readyz`, { tls })).status).toBe(200);
 
     const { stdout } = await runToEnd({
       program: ["curl", "--silent", "--cacert", `${CERTIFICATE}.crt`, `${nginx.url}/livez`],
@@ -936,8 +941,8 @@ function startNginx(
   const http = edit(block)
     .replace("127.0.0.1:3000", new URL(target).host)
     .replace("listen 443 ssl", `listen 127.0.0.1:${port} ssl`)
-    .replace("/etc/nginx/plants.pem", `${CERTIFICATE}.crt`)
-    .replace("/etc/nginx/plants.key", `${CERTIFICATE}.key`)
+    .replace(/\/etc\/letsencrypt\S*fullchain.pem/, `${CERTIFICATE}.crt`)
+    .replace(/\/etc\/letsencrypt\S*privkey.pem/, `${CERTIFICATE}.key`)
     .replace(/}\n$/, `${more}}\n`);
   const temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(
     (name) => `${name}_temp_path ${home.path}/${name};`,
