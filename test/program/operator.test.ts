@@ -165,6 +165,9 @@ test.concurrent(
     mkdirSync(home.at("bin"));
     const copy = (name: string) => copyFileSync(executable()[0], home.at(name));
     for (const name of ["plant-store", "bin/plant-store"]) copy(name);
+    writeFileSync(home.at("bin/plant-store-check"), '#!/bin/sh\necho "check $1"\n', {
+      mode: 0o755,
+    });
     appendFileSync(home.at("plant-store"), "newer");
     const program = [home.at("bin/plant-store")];
     await using server = await startServer({ program, cwd: home.path });
@@ -185,7 +188,7 @@ test.concurrent(
 
     expect(await follow(upgrade)).toEqual({
       exitCode: 0,
-      stdout: `The database "${home.at("plants.db")}" is up to date\nrestart plant-store\n`,
+      stdout: `check ${home.at("bin/plant-store.new")}\nrestart plant-store\n`,
       stderr: "",
     });
     expect(isNewer()).toBe(true);
@@ -644,6 +647,46 @@ test.skipIf(skipsWithout("systemd-analyze", "systemd"))(
         /Overall exposure level for plant-store\.service: (\d+\.\d)/.exec(stdout) ?? [];
       expect(Number(exposure)).toBeWithin(0, 3);
     }
+  },
+);
+
+test.skipIf(skipsWithout("systemd-analyze", "systemd"))(
+  "the script that checks the unit starts a copy of it, with its drop-ins and arguments, that only checks",
+  async () => {
+    using home = emptyDirectory();
+    mkdirSync(home.at("system"));
+    const unit = file("systemd", "ini", "/etc/systemd/system/plant-store.service");
+    const dropIn = "[Service]\nExecStart=\nExecStart=/usr/local/bin/plant-store --port 3001\n";
+    await Bun.write(home.at("cat"), `${unit}\n${dropIn}`);
+    const script = file("Change a setting", "sh", "/usr/local/bin/plant-store-check").replace(
+      "/run/systemd",
+      home.path,
+    );
+
+    const systemctl =
+      'systemctl() { case $1 in cat) cat cat;; start) test "$2" = "$ACCEPTED";; esac; }';
+    const check = (accepted: string) =>
+      runToEnd({
+        program: ["sh", "-c", `${systemctl}; journalctl() { echo "$2"; }\n${script}`, "check"],
+        args: ["/bin/true"],
+        cwd: home.path,
+        env: { ACCEPTED: accepted },
+      });
+    const stdout = "plant-store-check\n";
+    expect(await check("plant-store-check")).toMatchObject({ exitCode: 0, stdout });
+    expect(await check("none")).toMatchObject({ exitCode: 1, stdout });
+
+    const copy = await Bun.file(home.at("system/plant-store-check.service")).text();
+    expect(copy.match(/^ExecStart=.*/gm)).toEqual([
+      "ExecStart=/bin/true --check",
+      "ExecStart=",
+      "ExecStart=/bin/true --port 3001 --check",
+    ]);
+    const program = ["systemd-analyze", "verify", "./plant-store-check.service"];
+    expect(await runToEnd({ program, cwd: home.at("system") })).toMatchObject({
+      exitCode: 0,
+      stderr: "",
+    });
   },
 );
 
