@@ -165,9 +165,8 @@ test.concurrent(
     mkdirSync(home.at("bin"));
     const copy = (name: string) => copyFileSync(executable()[0], home.at(name));
     for (const name of ["plant-store", "bin/plant-store"]) copy(name);
-    writeFileSync(home.at("bin/plant-store-check"), '#!/bin/sh\necho "check $1"\n', {
-      mode: 0o755,
-    });
+    const check = (script: string) =>
+      writeFileSync(home.at("bin/plant-store-check"), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
     appendFileSync(home.at("plant-store"), "newer");
     const program = [home.at("bin/plant-store")];
     await using server = await startServer({ program, cwd: home.path });
@@ -176,7 +175,8 @@ test.concurrent(
       return runToEnd({
         program: [
           "sh",
-          "-ec",
+          // As they are pasted: no line ends the shell.
+          "-c",
           STUBS + script.replaceAll(/\/usr\/local(?=\/bin)|\/var\/lib\/plant-store/g, home.path),
         ],
         cwd: home.path,
@@ -186,6 +186,11 @@ test.concurrent(
     const isNewer = () => statSync(program[0] ?? "").size > statSync(executable()[0]).size;
     const [upgrade, rollback] = blocks("Upgrade and rollback", "sh");
 
+    check("exit 1");
+    expect(await follow(upgrade)).toMatchObject({ exitCode: 1, stdout: "" });
+    expect(isNewer()).toBe(false);
+
+    check('echo "check $1"');
     expect(await follow(upgrade)).toEqual({
       exitCode: 0,
       stdout: `check ${home.at("bin/plant-store.new")}\nrestart plant-store\n`,
