@@ -1,12 +1,12 @@
 import type { Config } from "../settings/settings.ts";
 import type { Extension, StartingService, Wrappable, Wrappers } from "./extension.ts";
-import { IDENTITY_PROVIDER } from "./jwt_provider.ts";
+import { JWTS } from "./jwt_provider.ts";
 import { TRACING } from "./tracing_start.ts";
 
 /** What the service has beyond what it needs, in the order of their start. */
 export const EXTENSIONS: readonly Extension[] = [
   // Each wraps what those above it have wrapped.
-  IDENTITY_PROVIDER,
+  JWTS,
   TRACING,
 ];
 

@@ -14,7 +14,7 @@ import type { Extension, StartingService } from "./extension.ts";
 const REFRESH_MS = 1_000;
 
 /** Accepts the JWTs of an identity provider, if one is set. */
-export const IDENTITY_PROVIDER: Extension = {
+export const JWTS: Extension = {
   async start({ jwt, jwtAlgorithms, jwtScope, jwtSubjects }, service) {
     if (jwt === undefined) return {};
 
