@@ -3,7 +3,7 @@ import { join } from "node:path";
 
 import { connect } from "../../src/database/sqlite/bun_driver.ts";
 import { PLANT_FIELDS } from "../../src/plant/plant.ts";
-import { fern, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
+import { fern, literalOf, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
 
 /** What each plant of the benchmarks is beside its id. */
 export const MONSTERA = fern({ [TEXT]: "Monstera deliciosa", [OPTIONAL_TEXT]: "indoor" });
@@ -38,8 +38,7 @@ function insert(client: Database, count: number, ids: string): void {
   client.run(
     `INSERT OR IGNORE INTO plants (id, ${columns})
      WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers LIMIT ${count})
-     SELECT id, ${columns.map(() => "?")} FROM (${ids})`,
-    PLANT_FIELDS.map((field) => MONSTERA[field] ?? null),
+     SELECT id, ${PLANT_FIELDS.map((field) => literalOf(MONSTERA[field]))} FROM (${ids})`,
   );
   client.run("PRAGMA wal_checkpoint(TRUNCATE)");
 }

@@ -59,7 +59,8 @@ export function insertOf(...plants: readonly NewPlant[]): string {
   return `INSERT INTO plants (${columns.join(", ")}) VALUES ${literals.join(", ")}`;
 }
 
-function literalOf(value: bigint | FieldValue | undefined): string {
+/** A value in SQL. */
+export function literalOf(value: bigint | FieldValue | undefined): string {
   if (value === undefined) return "NULL";
   return typeof value === "string" ? `'${value.replaceAll("'", "''")}'` : String(value);
 }
