@@ -55,6 +55,9 @@ interface Kind<Value> {
 
   /** How much room a value takes, in UTF-16 code units. */
   sizeOf(value: Value): number;
+
+  /** Whether two values are the same. */
+  isSame(one: Value, other: Value): boolean;
 }
 
 const KINDS: { readonly [Name in FieldKind]: Kind<KindValues[Name]> } = {
@@ -66,6 +69,7 @@ const KINDS: { readonly [Name in FieldKind]: Kind<KindValues[Name]> } = {
       return "must not contain U+0000 or a lone surrogate";
     },
     sizeOf: (text) => text.length,
+    isSame: (one, other) => one === other,
   },
 };
 
@@ -153,5 +157,10 @@ export function sizeOf(plant: Plant): number {
  * ```
  */
 export function samePlant(one: Plant, other: Plant): boolean {
-  return PLANT_FIELDS.every((field) => one[field] === other[field]);
+  return PLANT_FIELDS.every((field) => {
+    const value = one[field];
+    const rival = other[field];
+    if (value === undefined || rival === undefined) return value === rival;
+    return kindOfField(field).isSame(value, rival);
+  });
 }

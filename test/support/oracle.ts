@@ -51,8 +51,7 @@ export function oracle(options: OracleOptions) {
     const plant = judgeRequest(request, options);
     if ("error" in plant) return plant;
     const { id, ...body } = plant;
-    const there = stored.get(id) ?? plant;
-    if (PLANT_FIELDS.some((field) => there[field] !== plant[field])) return failure(4091);
+    if (!Bun.deepEquals(stored.get(id) ?? plant, plant)) return failure(4091);
     stored.set(id, plant);
     return { status: 200, body };
   }
