@@ -147,8 +147,10 @@ const WORDS: Readonly<Record<string, string>> = {
   ERR_INVALID_ARG_TYPE: "sslrootcert, sslcert or sslkey names an empty file",
   ERR_INVALID_ARG_VALUE: "PGSSLMODE in the environment is invalid: remove it",
   ERR_BORINGSSL: "sslrootcert, sslcert or sslkey names a file without a certificate or key in PEM",
+  EACCES: "sslrootcert, sslcert or sslkey names a file that this user may not read",
   EISDIR: "sslrootcert, sslcert or sslkey names a directory",
   ENOENT: "sslrootcert, sslcert or sslkey names a missing file",
+  ENOTDIR: "sslrootcert, sslcert or sslkey names a missing file",
   KEY_ENCRYPTED: "sslkey names an encrypted key: decrypt it with openssl pkey",
   KEY_MISMATCH: "sslkey names a key that does not belong to sslcert",
 

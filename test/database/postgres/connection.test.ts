@@ -489,6 +489,11 @@ describe.skipIf(skipsCluster())("failover()", () => {
         "127.0.0.1",
         `${FILES} names an empty file (ERR_INVALID_`,
       ],
+      [
+        `verify-full&sslrootcert=${ROOT}/package.json/ca.crt`,
+        "127.0.0.1",
+        `${FILES} names a missing file (ENOTDIR)`,
+      ],
       ["verify-full&sslrootcert=/", "127.0.0.1", `${FILES} names a directory (EISDIR)`],
       [
         `verify-full&sslrootcert=${ROOT}/package.json`,

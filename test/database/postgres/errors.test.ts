@@ -23,6 +23,7 @@ const WORDS: readonly (readonly [code: string, words: string])[] = [
     "it has no transaction ids left: end old transactions, then VACUUM the oldest database",
   ],
   ["ERR_POSTGRES_CONNECTION_REFUSED", "connection refused, or unknown host name"],
+  ["EACCES", "sslrootcert, sslcert or sslkey names a file that this user may not read"],
 ];
 
 test.each(WORDS)("PostgresFailure says in words what %s means", (code, words) => {
