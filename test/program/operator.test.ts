@@ -500,7 +500,7 @@ test.skipIf(
   const [scraping = ""] = blocks("Metrics", "yaml");
   const [probing = ""] = blocks("Alerts and a dashboard", "yaml");
   const probe = probing
-    .replace("scrape_configs:\n", "")
+    .replaceAll(/^/gm, "  ")
     .replace("https://plants.example.org", server.url)
     .replace("127.0.0.1:9115", `127.0.0.1:${probes}`);
   await Bun.write(
