@@ -5,15 +5,17 @@ import { HttpServer } from "./http_server.ts";
 
 /**
  * Checks what a start can be refused for, without starting: the variables and files of its settings,
- * and the database, which is neither created nor migrated. Does not listen: the server may run.
+ * the address, and the database, which is neither created nor migrated. Listens on a free port for a
+ * moment: the server may run.
  *
  * @returns What a start would do to the database, as a sentence.
  * @throws {ConfigError} If a file or a variable cannot be used.
+ * @throws {CommandError} If this machine does not have the address.
  * @throws {DatabaseError} If the database cannot be opened.
  */
 export async function checkStart(config: Config): Promise<string> {
   await readStaticTokens(config);
-  await new HttpServer(config, new AbortController().signal).loadCertificate();
+  await checkListening(config);
   for (const extension of EXTENSIONS) await extension.check?.(config);
 
   const { database } = config;
@@ -31,4 +33,14 @@ export async function checkStart(config: Config): Promise<string> {
   // As every command that writes does: here a start in production is refused if there is none.
   await using _ = await database.openForWriting();
   return `The database "${database.name}" is up to date`;
+}
+
+/** Listens on the address with the certificate, and ends at once. */
+async function checkListening(config: Config): Promise<void> {
+  const server = new HttpServer({ ...config, port: 0 }, AbortSignal.abort());
+  await server.loadCertificate();
+
+  const respond = () => new Response(null, { status: 503 });
+  server.listen({ fetch: respond, error: respond });
+  await server.stop(0);
 }

@@ -54,6 +54,7 @@ test.each<[what: string, environment: Record<string, string>, refusal: RegExp]>(
     /^Cannot open database .*: there is no such file/,
   ],
   ["a setting", { PORT: "abc" }, /^Cannot use PORT=abc: expected/],
+  ["an address", { HOST: "nobody.invalid" }, /^Cannot listen on nobody.invalid:0: this machine/],
   ["a file of tokens", { AUTH_TOKENS_FILE: "missing" }, /^Cannot use AUTH_TOKENS_FILE "missing"/],
   [
     "a certificate",
