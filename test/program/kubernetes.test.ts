@@ -5,6 +5,7 @@ import {
   existsSync,
   mkdirSync,
   readdirSync,
+  readFileSync,
   utimesSync,
   writeFileSync,
 } from "node:fs";
@@ -21,11 +22,12 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 const MANIFESTS = Array.from(
   new Bun.Glob("src/server/kubernetes_*.yaml").scanSync({ cwd: ROOT, absolute: true }),
 );
+const SERVERS = MANIFESTS.filter((manifest) =>
+  /^kind: Service$/m.test(readFileSync(manifest, "utf8")),
+);
 const SQLITE = join(ROOT, "src/server/kubernetes_sqlite.yaml");
 const BACKUP = join(ROOT, "src/server/kubernetes_sqlite_backup.yaml");
 const RESTORE = join(ROOT, "src/server/kubernetes_sqlite_restore.yaml");
-
-const POSTGRESQL = join(ROOT, "src/server/kubernetes_postgresql.yaml");
 const INGRESS = join(ROOT, "src/server/kubernetes_ingress.yaml");
 
 interface Service {
@@ -73,7 +75,7 @@ test.skipIf(
   },
 );
 
-test.each([SQLITE, POSTGRESQL])(
+test.each(SERVERS)(
   "the Ingress and the ServiceMonitor find the Service of a manifest: %s",
   async (manifest) => {
     const [service] = await read<Service>(manifest, "Service");
