@@ -1,5 +1,5 @@
 import type { Config } from "../settings/settings.ts";
-import type { Extension, StartingService, Wrappable, Wrappers } from "./extension.ts";
+import type { Extension, StartingService, Wrappable } from "./extension.ts";
 import { JWTS } from "./jwt_provider.ts";
 import { TRACING } from "./tracing_start.ts";
 
@@ -11,14 +11,13 @@ export const EXTENSIONS: readonly Extension[] = [
 ];
 
 /**
- * Starts the extensions.
+ * Starts the extensions, one after the other.
  *
  * @returns A function that wraps a part of the service, before its first use.
  * @throws {ConfigError} If a file or a variable of one cannot be used.
  */
 export async function startExtensions(config: Config, service: StartingService) {
-  const started: Wrappers[] = [];
-  for (const extension of EXTENSIONS) started.push(await extension.start(config, service));
+  const started = await Array.fromAsync(EXTENSIONS, ({ start }) => start(config, service));
 
   return <Part extends keyof Wrappable>(part: Part, inner: Wrappable[Part]): Wrappable[Part] =>
     started.reduce((wrapped, wrappers) => wrappers[part]?.(wrapped) ?? wrapped, inner);

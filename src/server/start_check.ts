@@ -16,7 +16,7 @@ import { HttpServer } from "./http_server.ts";
 export async function checkStart(config: Config): Promise<string> {
   await readStaticTokens(config);
   await checkListening(config);
-  for (const extension of EXTENSIONS) await extension.check?.(config);
+  for (const { check } of EXTENSIONS) await check?.(config);
 
   const { database } = config;
   const pending = (await database.migrate({ dryRun: true })).map(({ tag }) => tag);
