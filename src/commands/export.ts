@@ -1,6 +1,6 @@
 import { eventLoopTurn, withAbort } from "../async/timers.ts";
 import { CommandError } from "../errors.ts";
-import { type FieldValue, type NewPlant, PLANT_FIELDS } from "../plant/plant.ts";
+import { type ColumnValue, columnValue, type NewPlant, PLANT_FIELDS } from "../plant/plant.ts";
 import { parseChoice } from "../settings/parsers.ts";
 import { DATABASE_FLAG, type Subcommand } from "./command.ts";
 import { type Io, writeOutput } from "./terminal.ts";
@@ -28,7 +28,7 @@ export const exportPlants: Subcommand = {
 
     const { openPlants } = await adapter();
     await using reader = await openPlants();
-    if (format === "csv") await write(io, `${["id", ...PLANT_FIELDS].join(",")}\r\n`);
+    if (format === "csv") await write(io, `${CSV_FIELDS.join(",")}\r\n`);
 
     for await (const page of reader.pages()) {
       if (io.stop.aborted) break;
@@ -53,13 +53,15 @@ function jsonLine(plant: NewPlant): string {
   return Number.isSafeInteger(id) ? line : line.replace(`${id}`, `${plant.id}`);
 }
 
+const CSV_FIELDS = ["id", ...PLANT_FIELDS] as const;
+
 /** RFC 4180. PostgreSQL reads an empty field as NULL, and one with quotes as an empty text. */
 function csvRecord(plant: NewPlant): string {
-  return `${[plant.id, ...PLANT_FIELDS.map((field) => csvField(plant[field]))].join(",")}\r\n`;
+  return `${CSV_FIELDS.map((field) => csvField(columnValue(plant, field))).join(",")}\r\n`;
 }
 
-function csvField(value: FieldValue | undefined): string {
-  if (value === undefined) return "";
+function csvField(value: bigint | ColumnValue): string {
+  if (value === null) return "";
   const text = String(value);
   return text === "" || /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }

@@ -133,6 +133,22 @@ export function plantOf(
   return plant as NewPlant;
 }
 
+/** What the column of a field holds: `null` if the plant does not have it. */
+export type ColumnValue = FieldValue | null;
+
+/** The id or a field of a plant, as a database or CSV has it. */
+export function columnValue(plant: NewPlant, field: keyof NewPlant): bigint | ColumnValue {
+  return plant[field] ?? null;
+}
+
+/** The plant of a row with the columns of its fields. A row may be older than a field. */
+export function plantOfRow(
+  id: bigint,
+  row: { readonly [Field in keyof Plant]?: ColumnValue },
+): NewPlant {
+  return plantOf(id, (field) => row[field]);
+}
+
 /** How much room the fields of a plant take, in UTF-16 code units. */
 export function sizeOf(plant: Plant): number {
   let size = 0;

@@ -2,7 +2,7 @@ import type { Database } from "bun:sqlite";
 import { join } from "node:path";
 
 import { connect } from "../../src/database/sqlite/bun_driver.ts";
-import { PLANT_FIELDS } from "../../src/plant/plant.ts";
+import { columnValue, PLANT_FIELDS } from "../../src/plant/plant.ts";
 import { fern, literalOf, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
 
 /** What each plant of the benchmarks is beside its id. */
@@ -38,7 +38,7 @@ function insert(client: Database, count: number, ids: string): void {
   client.run(
     `INSERT OR IGNORE INTO plants (id, ${columns})
      WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers LIMIT ${count})
-     SELECT id, ${PLANT_FIELDS.map((field) => literalOf(MONSTERA[field]))} FROM (${ids})`,
+     SELECT id, ${PLANT_FIELDS.map((field) => literalOf(columnValue(MONSTERA, field)))} FROM (${ids})`,
   );
   client.run("PRAGMA wal_checkpoint(TRUNCATE)");
 }

@@ -3,10 +3,10 @@ import { copyFileSync, existsSync } from "node:fs";
 import { join } from "node:path";
 
 import {
-  type FieldValue,
+  type ColumnValue,
   type NewPlant,
   type Plant,
-  plantOf,
+  plantOfRow,
   samePlant,
 } from "../../src/plant/plant.ts";
 import { emptyDirectory } from "./program.ts";
@@ -129,7 +129,7 @@ export type Ledger = ReturnType<typeof makeLedger>;
 function* plantsIn(database: Database): Generator<NewPlant> {
   // A server that was killed before its first migration has no table yet.
   if (database.query("SELECT 1 FROM sqlite_schema WHERE name = 'plants'").get() === null) return;
-  type Row = { readonly id: bigint } & Readonly<Record<keyof Plant, FieldValue | null>>;
+  type Row = { readonly id: bigint } & Readonly<Record<keyof Plant, ColumnValue>>;
   for (const row of database.query<Row, []>("SELECT * FROM plants").iterate())
-    yield plantOf(row.id, (field) => row[field]);
+    yield plantOfRow(row.id, row);
 }

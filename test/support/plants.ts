@@ -1,4 +1,10 @@
-import { type FieldValue, type NewPlant, type Plant, PLANT_FIELDS } from "../../src/plant/plant.ts";
+import {
+  type ColumnValue,
+  columnValue,
+  type NewPlant,
+  type Plant,
+  PLANT_FIELDS,
+} from "../../src/plant/plant.ts";
 
 // The record of the tests, as an object, as JSON and as a row. Another record is changed here: a
 // test that needs a field of a plant, or its bytes, takes the names from here.
@@ -53,14 +59,17 @@ export function membersWith(json: string): string {
 
 /** The SQL that stores plants, as a program beside ours does. */
 export function insertOf(...plants: readonly NewPlant[]): string {
-  const rows = plants.map((plant) => [plant.id, ...PLANT_FIELDS.map((field) => plant[field])]);
+  const rows = plants.map((plant) => [
+    plant.id,
+    ...PLANT_FIELDS.map((field) => columnValue(plant, field)),
+  ]);
   const literals = rows.map((row) => `(${row.map(literalOf).join(", ")})`);
   const columns = ["id", ...PLANT_FIELDS].map((field) => `"${field}"`);
   return `INSERT INTO plants (${columns.join(", ")}) VALUES ${literals.join(", ")}`;
 }
 
 /** A value in SQL. */
-export function literalOf(value: bigint | FieldValue | undefined): string {
-  if (value === undefined) return "NULL";
+export function literalOf(value: bigint | ColumnValue): string {
+  if (value === null) return "NULL";
   return typeof value === "string" ? `'${value.replaceAll("'", "''")}'` : String(value);
 }

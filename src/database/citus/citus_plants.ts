@@ -1,4 +1,4 @@
-import { type NewPlant, PLANT_FIELDS, samePlant } from "../../plant/plant.ts";
+import { columnValue, type NewPlant, PLANT_FIELDS, samePlant } from "../../plant/plant.ts";
 import type { Connection, Parameter } from "../postgres/connection.ts";
 import { codeOf, PostgresFailure } from "../postgres/errors.ts";
 import type { Work } from "../postgres/pool.ts";
@@ -73,7 +73,10 @@ async function insert(
     return `(${TYPES.map((type, column) => `$${at + column}::${type}`)})`;
   });
   const parameters = plants.flatMap((plant) =>
-    FIELDS.map((field): Parameter => (plant[field] === undefined ? null : String(plant[field]))),
+    FIELDS.map((field): Parameter => {
+      const value = columnValue(plant, field);
+      return value === null ? null : String(value);
+    }),
   );
   return await query<PlantRow>(
     `INSERT INTO plants (${COLUMNS}) VALUES ${rows} ON CONFLICT (id) DO NOTHING RETURNING ${ROW}`,

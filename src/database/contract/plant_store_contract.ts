@@ -12,6 +12,7 @@ import {
   type Plant,
   PLANT_FIELDS,
   plantOf,
+  plantOfRow,
 } from "../../plant/plant.ts";
 import type { Database } from "../database.ts";
 import { add, addWithin, type Cases, type ContractCase, contractCases } from "./contract_case.ts";
@@ -252,8 +253,7 @@ function casesOfTwo(reopen: ReopenPlantStore): Cases<Pick<Database, "plants">> {
 
       for (const plant of [FERN, MOSS]) {
         const read: Partial<Plant> = assertCommitted(await later.read(plant.id), plant.id);
-        const kept = plantOf(plant.id, (field) => read[field]);
-        assert.deepEqual(kept, plant);
+        assert.deepEqual(plantOfRow(plant.id, read), plant);
       }
 
       const again = [FERN, { ...IVY, id: MOSS.id }];

@@ -2,7 +2,14 @@ import { eq, getTableColumns, type SQL, sql, type SQLChunk } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sql";
 
 import type { AddOutcome, StoreOutcome } from "../../group_commit/plant_store.ts";
-import { kindOf, type NewPlant, type Plant, plantOf, samePlant } from "../../plant/plant.ts";
+import {
+  type ColumnValue,
+  kindOf,
+  type NewPlant,
+  type Plant,
+  plantOfRow,
+  samePlant,
+} from "../../plant/plant.ts";
 import type { Connection } from "./connection.ts";
 import { codeOf } from "./errors.ts";
 import { HeldIds } from "./held_ids.ts";
@@ -289,12 +296,12 @@ function arraysOf(plants: readonly NewPlant[]): string[] {
 
 /** A row as the client reads it: a bigint is text. */
 export type PlantRow = { readonly id: string | null } & {
-  readonly [Field in keyof Plant]-?: NonNullable<Plant[Field]> | null;
+  readonly [Field in keyof Plant]-?: ColumnValue;
 };
 
 /** The plant of a row. */
 export function plantFrom(row: PlantRow): NewPlant {
-  return plantOf(BigInt(row.id as string), (field) => row[field]);
+  return plantOfRow(BigInt(row.id as string), row);
 }
 
 /**

@@ -1,7 +1,13 @@
 import { spawnSync } from "node:child_process";
 import type * as NodeSqlite from "node:sqlite";
 
-import { type FieldValue, PLANT_FIELDS, plantOf } from "../../plant/plant.ts";
+import {
+  type ColumnValue,
+  columnValue,
+  type Plant,
+  PLANT_FIELDS,
+  plantOfRow,
+} from "../../plant/plant.ts";
 import type { Connection, Driver, PlantStatements, Query } from "./driver.ts";
 
 // By `import`, an older runtime would end before it says which versions will do. Bun 1.1 does not have
@@ -93,10 +99,10 @@ export function plantStatements(connection: NodeConnection): PlantStatements {
 
   return {
     insert: (plant) =>
-      Number(insert.run(...COLUMNS.map((column) => plant[column] ?? null)).changes) === 1,
+      Number(insert.run(...COLUMNS.map((column) => columnValue(plant, column))).changes) === 1,
     find(id) {
-      const row = select.get(id) as Record<string, FieldValue | null> | undefined;
-      return row && plantOf(id, (field) => row[field]);
+      const row = select.get(id) as Record<keyof Plant, ColumnValue> | undefined;
+      return row && plantOfRow(id, row);
     },
   };
 }

@@ -1,4 +1,4 @@
-import { INT64_MAX, INT64_MIN, type NewPlant, plantOf, sizeOf } from "../../plant/plant.ts";
+import { INT64_MAX, INT64_MIN, type NewPlant, plantOfRow, sizeOf } from "../../plant/plant.ts";
 import type { OpenPlants } from "../adapter.ts";
 import { DatabaseError, keysetPages, PAGE_PLANTS, PAGE_TEXT } from "../database.ts";
 import { type Client, connect } from "./bun_driver.ts";
@@ -9,10 +9,6 @@ import type { plants } from "./schema.ts";
 
 /** The row of a plant: `null` stands for a field that the plant does not have. */
 type PlantRow = typeof plants.$inferSelect;
-
-function toPlant(row: PlantRow): NewPlant {
-  return plantOf(row.id, (field) => row[field]);
-}
 
 /**
  * Opens the plants of a database for reading only, even while a server writes to it.
@@ -176,7 +172,7 @@ function pageOf(
 
   try {
     for (const row of rows) {
-      const plant = toPlant(row);
+      const plant = plantOfRow(row.id, row);
       // A corrupt tree can lead back, and the same plants would be read again and again.
       if (plant.id < least) throw new CorruptError(`plants: id ${plant.id} is out of order`);
       least = plant.id + 1n;

@@ -1,7 +1,7 @@
 import { eq, getTableColumns, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sqlite";
 
-import { type FieldValue, type NewPlant, plantOf } from "../../plant/plant.ts";
+import { type ColumnValue, columnValue, type NewPlant, plantOfRow } from "../../plant/plant.ts";
 import { type Database, keysetPages } from "../database.ts";
 import type { Client } from "./bun_driver.ts";
 import type { PlantStatements } from "./driver.ts";
@@ -54,7 +54,7 @@ export function plantStatements(client: Client): PlantStatements {
   const insert = db.insert(plants).values(ROW).onConflictDoNothing({ target: plants.id });
   // Drizzle writes the statement, and bun:sqlite runs it: filling Drizzle's placeholders costs more
   // than the insert.
-  const insertOne = client.prepare<void, (bigint | FieldValue | null)[]>(insert.toSQL().sql);
+  const insertOne = client.prepare<void, (bigint | ColumnValue)[]>(insert.toSQL().sql);
   const select = db
     .select()
     .from(plants)
@@ -63,10 +63,10 @@ export function plantStatements(client: Client): PlantStatements {
 
   return {
     insert: (plant) =>
-      insertOne.run(...COLUMNS.map((column) => plant[column] ?? null)).changes === 1,
+      insertOne.run(...COLUMNS.map((column) => columnValue(plant, column))).changes === 1,
     find(id) {
       const row = select.get({ id });
-      return row && plantOf(row.id, (field) => row[field]);
+      return row && plantOfRow(row.id, row);
     },
   };
 }

@@ -6,7 +6,7 @@ import { type ReservedSQL, SQL } from "bun";
 import { pause } from "../../../src/async/timers.ts";
 import { plantStoreContract } from "../../../src/database/contract/mod.ts";
 import type { AddOutcome, PlantStore } from "../../../src/group_commit/plant_store.ts";
-import { type NewPlant, type Plant, plantOf, samePlant } from "../../../src/plant/plant.ts";
+import { type NewPlant, type Plant, plantOfRow, samePlant } from "../../../src/plant/plant.ts";
 import { skipsCluster } from "../../support/postgres.ts";
 import { openDatabase, withCluster } from "../../support/postgres_database.ts";
 
@@ -122,9 +122,7 @@ function outcomesOf(
   { inserted, stored }: { readonly inserted: readonly Row[]; readonly stored: readonly Row[] },
 ): AddOutcome[] {
   const added = new Set(inserted.map(({ key }) => key));
-  const found = new Map(
-    stored.map((row) => [row.key, plantOf(BigInt(row.key), (field) => row[field])]),
-  );
+  const found = new Map(stored.map((row) => [row.key, plantOfRow(BigInt(row.key), row)]));
 
   return batch.map((plant) => {
     if (added.delete(String(plant.id))) return "added";
