@@ -73,7 +73,8 @@ export class HttpServer {
    * Starts listening.
    *
    * @returns The origin of the server for clients on this machine: scheme, host and port.
-   * @throws {CommandError} If the address is in use, or this machine does not have it.
+   * @throws {PortInUseError} If a program listens there.
+   * @throws {CommandError} If this machine does not have the address, or the user may not use the port.
    */
   listen({ fetch, error }: Handlers): string {
     const { host, tls } = this.#options;
@@ -222,23 +223,34 @@ function startServer(
       }),
     });
   } catch (cause) {
-    throw new CommandError(`Cannot listen on ${inBrackets(host)}:${port}: ${whyNot(host, cause)}`, {
-      cause,
-    });
+    const refused = `Cannot listen on ${inBrackets(host)}:${port}`;
+    if (!hasAddress(host)) {
+      const advice = "this machine does not have that address; choose another with --host";
+      throw new CommandError(`${refused}: ${advice}`, { cause });
+    }
+
+    const { code } = cause as NodeJS.ErrnoException;
+    if (code === "EADDRINUSE")
+      throw new PortInUseError(`${refused}: the port is in use; choose another with --port`, {
+        cause,
+      });
+    const reason = code === "EACCES" ? "it needs CAP_NET_BIND_SERVICE" : reasonOf(cause);
+    throw new CommandError(`${refused}: ${reason}`, { cause });
   }
 }
 
-/** Why a port is refused. For an unknown name, Bun's error has the code of an earlier one: tries a free port. */
-function whyNot(hostname: string, cause: unknown): string {
+/** Whether a free port can be had. For an unknown name, Bun's error has the code of an earlier one. */
+function hasAddress(hostname: string): boolean {
   try {
     void Bun.serve({ hostname, port: 0, fetch: () => new Response() }).stop(true);
+    return true;
   } catch {
-    return "this machine does not have that address; choose another with --host";
+    return false;
   }
-
-  const { code } = cause as NodeJS.ErrnoException;
-  return code === "EADDRINUSE" ? "the port is in use; choose another with --port" : reasonOf(cause);
 }
+
+/** A program listens on the port. */
+export class PortInUseError extends CommandError {}
 
 type Certificate = Awaited<ReturnType<typeof readCertificate>>;
 

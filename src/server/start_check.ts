@@ -1,16 +1,16 @@
 import { readStaticTokens } from "../settings/secret_files.ts";
 import type { Config } from "../settings/settings.ts";
 import { EXTENSIONS } from "./extensions.ts";
-import { HttpServer } from "./http_server.ts";
+import { HttpServer, PortInUseError } from "./http_server.ts";
 
 /**
  * Checks what a start can be refused for, without starting: the variables and files of its settings,
- * the address, and the database, which is neither created nor migrated. Listens on a free port for a
- * moment: the server may run.
+ * the address and the port, and the database, which is neither created nor migrated. The server may
+ * run.
  *
  * @returns What a start would do to the database, as a sentence.
  * @throws {ConfigError} If a file or a variable cannot be used.
- * @throws {CommandError} If this machine does not have the address.
+ * @throws {CommandError} If this machine does not have the address, or the user may not use the port.
  * @throws {DatabaseError} If the database cannot be opened.
  */
 export async function checkStart(config: Config): Promise<string> {
@@ -35,12 +35,16 @@ export async function checkStart(config: Config): Promise<string> {
   return `The database "${database.name}" is up to date`;
 }
 
-/** Listens on the address with the certificate, and ends at once. */
+/** Listens for a moment. A port in use may be that of the server, which runs on. */
 async function checkListening(config: Config): Promise<void> {
-  const server = new HttpServer({ ...config, port: 0 }, AbortSignal.abort());
+  const server = new HttpServer(config, AbortSignal.abort());
   await server.loadCertificate();
 
   const respond = () => new Response(null, { status: 503 });
-  server.listen({ fetch: respond, error: respond });
+  try {
+    server.listen({ fetch: respond, error: respond });
+  } catch (error) {
+    if (!(error instanceof PortInUseError)) throw error;
+  }
   await server.stop(0);
 }

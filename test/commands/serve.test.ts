@@ -47,6 +47,13 @@ test("serve --check says what a start would do to the database, and does not do 
   expect(await Bun.file(path).bytes()).toEqual(before);
 });
 
+test("serve --check accepts the port of the server that runs", async () => {
+  using directory = emptyDirectory();
+  await using server = Bun.serve({ hostname: "127.0.0.1", port: 0, fetch: () => new Response() });
+  const ended = await checkStart(directory.at("plants.db"), { PORT: String(server.port) });
+  expect(ended).toMatchObject({ exitCode: 0, stderr: "" });
+});
+
 test.each<[what: string, environment: Record<string, string>, refusal: RegExp]>([
   [
     "a missing database in production",
@@ -54,7 +61,7 @@ test.each<[what: string, environment: Record<string, string>, refusal: RegExp]>(
     /^Cannot open database .*: there is no such file/,
   ],
   ["a setting", { PORT: "abc" }, /^Cannot use PORT=abc: expected/],
-  ["an address", { HOST: "nobody.invalid" }, /^Cannot listen on nobody.invalid:0: this machine/],
+  ["an address", { HOST: "nobody.invalid" }, /^Cannot listen on nobody.invalid:3000: this machine/],
   ["a file of tokens", { AUTH_TOKENS_FILE: "missing" }, /^Cannot use AUTH_TOKENS_FILE "missing"/],
   [
     "a certificate",

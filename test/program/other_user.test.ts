@@ -31,6 +31,11 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 const OTHER_USER = 65_534;
 const OTHER_NAME = "nobody";
 
+/** Ports below it need CAP_NET_BIND_SERVICE. */
+const FIRST_FREE_PORT = Number(
+  readFileSync("/proc/sys/net/ipv4/ip_unprivileged_port_start", "utf8"),
+);
+
 /** Runs the program to its end as another user. */
 function runAsOther(cwd: string, ...args: string[]) {
   const [program = "", ...rest] = [...executable(), ...args];
@@ -122,6 +127,17 @@ describe.skipIf(skipsOtherUser())("another user", () => {
       expect(ended).toEqual(refusal(`open database "${name}": ${says}`));
     }
   });
+
+  test.skipIf(FIRST_FREE_PORT <= 443 && skipped("a port that needs a privilege: here none does"))(
+    "who may not use the port is refused by serve --check, as by a start",
+    () => {
+      using other = otherDirectory();
+      const refused = "Cannot listen on 127.0.0.1:443: it needs CAP_NET_BIND_SERVICE\n";
+      const check = runAsOther(other.path, "serve", "--check", "--port", "443");
+      expect(check).toEqual({ exitCode: 2, stdout: "", stderr: refused });
+      expect(runAsOther(other.path, "serve", "--port", "443").stderr).toEndWith(refused);
+    },
+  );
 
   test("who has put a journal beside the database makes every command refuse it", async () => {
     using directory = emptyDirectory();
