@@ -112,7 +112,7 @@ test.skipIf(!hasHistory && skipped(`a fork: the history of this clone does not g
       const file = renamed(step.file);
       if (conflicts.includes(file) || isNew(step)) addField(fork, { [file]: step.insert });
     }
-    await require("git add --all && git commit -m 'Merge upstream'");
+    await require("bun run db:generate && git add --all && git commit -m 'Merge upstream'");
     for (const [file, identity] of Object.entries(IDENTITY))
       expect(await Bun.file(join(fork, file)).text()).toContain(identity);
     await require(fixtures);
