@@ -14,9 +14,6 @@ export const MIGRATIONS = journal.entries.map(({ tag, when }) => ({
 
 export type Migration = (typeof MIGRATIONS)[number];
 
-/** When the newest known migration was made, in milliseconds since 1970 UTC. */
-export const NEWEST = Math.max(...MIGRATIONS.map(({ when }) => when));
-
 /** "plnt", in the header of the file: so another application's database is never taken for ours. */
 export const APPLICATION_ID = 0x706c6e74;
 
@@ -53,10 +50,22 @@ export function scriptOf(migration: Migration): string {
   return `BEGIN IMMEDIATE;\n${LEDGER}${stepsOf(migration)}COMMIT;\n`;
 }
 
-/** The migrations that a database with our tables lacks. */
+/**
+ * The migrations that a database with our tables lacks. One may be older than the last that it has:
+ * a fork takes it with a later version.
+ *
+ * @throws {DatabaseError} If a newer plant-store made the file: it may store more of a plant than
+ *   this one knows.
+ */
 export function pendingMigrations(connection: Connection): readonly Migration[] {
-  const last = lastMigration(connection);
-  return MIGRATIONS.filter(({ when }) => when > last);
+  const rows = connection.query("SELECT created_at FROM __drizzle_migrations").values();
+  const applied = new Set(rows.flat().map(Number));
+  const known = MIGRATIONS.map(({ when }) => when);
+
+  if (Math.max(...applied) > Math.max(...known))
+    throw new DatabaseError("it was made by a newer plant-store");
+
+  return MIGRATIONS.filter(({ when }) => !applied.has(when));
 }
 
 /**
@@ -71,16 +80,4 @@ export function hasOurTables(connection: Connection): boolean {
   const isOurs = numberFrom(connection, "PRAGMA application_id") === APPLICATION_ID;
   if (hasTables && !isOurs) throw new DatabaseError("it belongs to another application");
   return hasTables;
-}
-
-/**
- * When the last migration of a database was made, as {@linkcode NEWEST}; 0 if it has none.
- *
- * @throws {DatabaseError} If a newer plant-store made the file: it may store more of a plant than
- *   this one knows.
- */
-export function lastMigration(connection: Connection): number {
-  const last = numberFrom(connection, "SELECT max(created_at) FROM __drizzle_migrations");
-  if (last > NEWEST) throw new DatabaseError("it was made by a newer plant-store");
-  return last;
 }

@@ -10,11 +10,10 @@ import { isOnePage, requireFiles, requireWritableFiles } from "./files.ts";
 import { clearUnsynced, isUnsynced, markUnsynced, requireUnmarked } from "./markers.ts";
 import {
   hasOurTables,
-  lastMigration,
   migrate,
   type Migration,
   MIGRATIONS,
-  NEWEST,
+  pendingMigrations,
 } from "./migrations.ts";
 import { checkOnOpening } from "./opening_check.ts";
 import { databaseFile, walBytes } from "./path.ts";
@@ -171,7 +170,7 @@ function setUp(connection: Connection, options: ConnectOptions & OpenedFile): vo
   if (hasTables) checkOnOpening(connection);
   else if (access === "write")
     throw new DatabaseError(`${EMPTY}; if nothing was ever stored, ${howToRun("migrate", file)}`);
-  const isUpToDate = hasTables && lastMigration(connection) === NEWEST;
+  const isUpToDate = hasTables && pendingMigrations(connection).length === 0;
 
   // Write through a WAL, with an fsync for each commit. SQLite's own checkpoint hides a failed
   // fsync: the store makes all checkpoints.
@@ -228,7 +227,7 @@ function setPragma(
 /** Requires that a file which is only read has our tables, of no newer version. */
 function requireReadable(connection: Connection, hasTables: boolean): void {
   if (!hasTables) throw new DatabaseError(EMPTY);
-  lastMigration(connection);
+  pendingMigrations(connection);
 }
 
 const EMPTY = "it is empty: no plant-store has created its tables yet";

@@ -266,6 +266,24 @@ test("connect() migrates: a token from before there were scopes keeps both of th
   expect(await database.tokens.list()).toMatchObject([{ name: "greenhouse", scopes: [...SCOPES] }]);
 });
 
+test("connect() makes a migration that is older than another one which the database has, as a fork takes it with a later version", () => {
+  using directory = emptyDirectory();
+  const path = directory.at("plants.db");
+  const [, { sql, when } = { sql: "", when: 0 }] = MIGRATIONS;
+  using client = connect(path);
+  for (const column of ["expires_at", "revoked_at", "last_used_at"]) {
+    expect(sql).toContain(column);
+    client.run(`ALTER TABLE tokens DROP COLUMN ${column}`);
+  }
+  client.run("DELETE FROM __drizzle_migrations WHERE created_at = ?", [when]);
+
+  let applied: readonly { when: number }[] = [];
+  using migrated = connect(path, { onMigrated: (some) => (applied = some) });
+
+  expect(applied.map((migration) => migration.when)).toEqual([when]);
+  expect(migrated.query("SELECT expires_at, last_used_at FROM tokens").all()).toEqual([]);
+});
+
 /** A database with a plant in its WAL, as after an fsync that failed. */
 function unsynced() {
   const directory = emptyDirectory();
