@@ -18,7 +18,7 @@ import { CERTIFICATE, EVERY_METRIC } from "../support/dashboard.ts";
 import { executable } from "../support/executable.ts";
 import { blocks, guides, section } from "../support/guides.ts";
 import { skipsWithout } from "../support/missing.ts";
-import { fern, ivy, jsonOf, membersOf, returned, TEXT } from "../support/plants.ts";
+import { fern, ivy, jsonOf, membersOf, moss, returned, TEXT } from "../support/plants.ts";
 import {
   emptyDirectory,
   freePort,
@@ -54,12 +54,12 @@ test.concurrent("the operator's chapters, followed in order", async () => {
   let token: string;
   // The chapters name the paths of a server; here all is in one directory of one user, and there is
   // no systemd.
-  const [backup, restore] = ["Backup", "Restore"].map((heading) => {
-    const [code = ""] = blocks(heading, "sh");
-    return code
+  const here = (code = "") =>
+    code
       .replace(/\/var\/backups\/\S+/, "copy.db")
-      .replaceAll(/^systemctl.*\n|^runuser .*-- |\/var\/lib\/plant-store\//gm, "");
-  });
+      .replaceAll(/^systemctl.*\n|^ *runuser .*?-- |\/var\/lib\/plant-store\//gm, "");
+  const [backup] = blocks("Backup", "sh").map(here);
+  const [restore, addLaterPlants] = blocks("Restore", "sh").map(here);
 
   {
     await using server = await serve();
@@ -83,9 +83,16 @@ test.concurrent("the operator's chapters, followed in order", async () => {
 
   expect(await follow(restore)).toMatchObject({ exitCode: 0 });
 
-  await using server = await serve();
+  await using _ = await serve();
   expect((await follow("plant-store export")).stdout).toBe(numbered(1));
-  expect(await postNumbered(server.url, token, 2)).toBe(200);
+  const added = addLaterPlants?.replace("cd /var/lib/plant-store && ", "") ?? "";
+  const program = ["bash", "-ec", added];
+  expect(await runToEnd({ program, cwd: home.path, env })).toEqual({
+    exitCode: 0,
+    stdout: "",
+    stderr: "1 added, 1 already there, 0 refused\n",
+  });
+  expect((await follow("plant-store export")).stdout).toBe(numbered(1) + numbered(2));
 });
 
 test.skipIf(skipsWithout("sqlite3", "sqlite3"))(
@@ -184,7 +191,7 @@ test.concurrent(
       });
     };
     const isNewer = () => statSync(program[0] ?? "").size > statSync(executable()[0]).size;
-    const [upgrade, rollback] = blocks("Upgrade and rollback", "sh");
+    const [upgrade, rollback, rollbackOfMigration] = blocks("Upgrade and rollback", "sh");
 
     check("exit 1");
     expect(await follow(upgrade)).toMatchObject({ exitCode: 1, stdout: "" });
@@ -200,6 +207,19 @@ test.concurrent(
     expect(await follow(rollback)).toMatchObject({ exitCode: 0 });
     expect(isNewer()).toBe(false);
     expect(await server.stop()).toBe(0);
+
+    // Both versions know the schema here: what the lines must not lose is the same.
+    const later = jsonOf(moss({ id: 7n }));
+    await follow("plant-store backup backup.db");
+    await follow(`echo '${later}' | plant-store import -`);
+    expect(await follow(upgrade)).toMatchObject({ exitCode: 0 });
+    const goBack = rollbackOfMigration?.replace(/\/var\/backups\/\S+/, "backup.db");
+    expect(await follow(STORE + goBack)).toMatchObject({
+      exitCode: 0,
+      stdout: "stop plant-store\nstart plant-store\n",
+    });
+    expect(isNewer()).toBe(false);
+    expect((await follow("plant-store export")).stdout).toBe(`${later}\n`);
   },
 );
 
