@@ -141,10 +141,10 @@ export function columnValue(plant: NewPlant, field: keyof NewPlant): bigint | Co
   return plant[field] ?? null;
 }
 
-/** The plant of a row with the columns of its fields. A row may be older than a field. */
+/** The plant of a row, or of an object with its fields. A row may be older than a field. */
 export function plantOfRow(
   id: bigint,
-  row: { readonly [Field in keyof Plant]?: ColumnValue },
+  row: { readonly [Field in keyof Plant]?: FieldValue | null },
 ): NewPlant {
   return plantOf(id, (field) => row[field]);
 }
