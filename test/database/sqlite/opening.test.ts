@@ -284,6 +284,16 @@ test("connect() makes a migration that is older than another one which the datab
   expect(migrated.query("SELECT expires_at, last_used_at FROM tokens").all()).toEqual([]);
 });
 
+test("connect() refuses a database with a migration that it does not know, even an older one", () => {
+  using directory = emptyDirectory();
+  const path = directory.at("plants.db");
+  {
+    using client = connect(path);
+    client.run("INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('', 1)");
+  }
+  expect(() => connect(path)).toThrow("it was made by a newer plant-store");
+});
+
 /** A database with a plant in its WAL, as after an fsync that failed. */
 function unsynced() {
   const directory = emptyDirectory();
