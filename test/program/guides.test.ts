@@ -11,6 +11,7 @@ import { SETTINGS } from "../../src/settings/settings.ts";
 import { startLogging } from "../../src/telemetry/logging.ts";
 import { blocks, cellsOf, guides, section, table } from "../support/guides.ts";
 import { ROOT } from "../support/program.ts";
+import { terminalPicture } from "./terminal.ts";
 
 /**
  * The pages as a host of Markdown shows them: their links to files, as paths from the root, and
@@ -301,4 +302,9 @@ test("every block of YAML in the guides can be parsed", () => {
   );
   for (const code of yaml) expect(Bun.YAML.parse(code)).toBeObject();
   expect(yaml.length).toBeGreaterThan(2);
+});
+
+test("the picture of the README can be drawn anew", async () => {
+  const statuses = (await terminalPicture()).match(/\b[2-5]\d\d(?=<\/text>)/g);
+  expect(statuses).toEqual(["200", "200", "409"]);
 });

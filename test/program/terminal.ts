@@ -1,7 +1,7 @@
 import { join } from "node:path";
 
 import { post } from "../support/client.ts";
-import { fern, TEXT } from "../support/plants.ts";
+import { fern, jsonOf, TEXT } from "../support/plants.ts";
 import { startServer } from "../support/program.ts";
 
 /** The height of a line and the width of the picture, in pixels, for a phone. */
@@ -26,7 +26,7 @@ export async function terminalPicture(): Promise<string> {
 
   for (const { comment = "", plant } of SESSION) {
     const response = await post(server.url, plant, { token });
-    lines.push(comment, `$ curl … -d '${JSON.stringify(plant)}'`);
+    lines.push(comment, `$ curl … -d '${jsonOf(plant)}'`);
     lines.push(`${await response.text()} ${response.status}`);
   }
 
