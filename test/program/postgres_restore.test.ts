@@ -1,5 +1,12 @@
 import { describe, expect, test } from "bun:test";
-import { readFileSync, truncateSync, writeFileSync } from "node:fs";
+import {
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  truncateSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
 import { dirname, join } from "node:path";
 
 import { post } from "../support/client.ts";
@@ -12,7 +19,7 @@ import { withCluster } from "../support/postgres_database.ts";
 import { emptyDirectory, runToEnd, startServer } from "../support/program.ts";
 
 /** The lines of the page about backups, as they stand there. */
-const [DUMP = ""] = blocks("Dump", "sh");
+const [DUMP = "", DAILY = ""] = blocks("Dump", "sh");
 const [RESTORE = "", RESTORE_PLAIN = "", END_TOKENS = "", ADD_PLANTS = ""] = blocks(
   "Restore a dump",
   "sh",
@@ -124,6 +131,34 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
 
     await using server = await serve();
     expect(await statuses(server.url)).toEqual([200, 401, 401, 401]);
+  });
+
+  test("is made by the page's script at each run, which deletes those of two weeks ago", async () => {
+    await using world = await makeWorld();
+    const dumps = () => readdirSync(world.at("backups")).toSorted();
+    mkdirSync(world.at("backups"));
+    for (const [name, days] of Object.entries({ "old.dump": 15, "recent.dump": 12 })) {
+      writeFileSync(world.at(`backups/${name}`), "");
+      const made = Date.now() / 1_000 - days * 86_400;
+      utimesSync(world.at(`backups/${name}`), made, made);
+    }
+
+    const script = DAILY.replace("/var/backups/plant-store", world.at("backups"));
+    const oneAt = (moment: string) => `date() { echo ${moment}; }; ${script}`;
+    for (const moment of ["first", "second"]) await world.follow(oneAt(moment));
+    expect(dumps()).toEqual(["first.dump", "recent.dump", "second.dump"]);
+
+    // The name is for a dump that is complete.
+    const attempt = await world.attempt(
+      oneAt("third").replace("unchecked plants", "unchecked no_such"),
+    );
+    expect(attempt.exitCode).toBe(1);
+    expect(dumps()).not.toContain("third.dump");
+
+    await world.follow(
+      `${RENAME}\n${CREATE}\n${PG_RESTORE.replace("plants.dump", "backups/second.dump")}`,
+    );
+    expect(await world.count("plants")).toBe("1000");
   });
 
   test("restored where a server has started changes nothing, and says so", async () => {
