@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, setDefaultTimeout } from "bun:test";
 
+import type { Database } from "../../src/database/database.ts";
 import {
   openPostgres as openReached,
   type PostgresOptions,
@@ -45,6 +46,23 @@ export function withCluster({ timeoutMs = TEST_TIMEOUT_MS, ...options }: WithClu
 export async function openPostgres(url: PostgresUrl, options?: PostgresOptions) {
   using reached = await reach(url);
   return await openReached(reached, options);
+}
+
+/**
+ * Probes until the server replies in time: on a busy machine, a connection alone may take the
+ * second that a probe has.
+ *
+ * @throws {unknown} What a probe rejects with that got its reply.
+ */
+export async function probe({ plants }: Pick<Database, "plants">): Promise<void> {
+  for (;;) {
+    try {
+      return await plants.probe();
+    } catch (error) {
+      // Not by class: a fork has its own.
+      if ((error as { cause?: { code?: string } }).cause?.code !== "DEADLINE") throw error;
+    }
+  }
 }
 
 /** How to open a database of its own. */

@@ -6,7 +6,7 @@ import { parsePostgresUrl, type PostgresUrl } from "../../../src/database/postgr
 import { mutate, type Mutation, repositoryCopy } from "../../support/mutant.ts";
 import { fern, insertOf, moss, OPTIONAL_TEXT } from "../../support/plants.ts";
 import { skipsCluster } from "../../support/postgres.ts";
-import { openPostgres, withCluster } from "../../support/postgres_database.ts";
+import { openPostgres, probe, withCluster } from "../../support/postgres_database.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 const MODULE = "src/database/postgres/postgres_database.ts";
@@ -61,7 +61,7 @@ describe.skipIf(skipsCluster())("a fork on PostgreSQL", () => {
     expect(await store.plants.add([{ ...TAGGED, [OPTIONAL_TEXT]: "sun" }], TIMEOUT)).toEqual([
       "conflict",
     ]);
-    await store.plants.probe();
+    await probe(store);
     expect((await Array.fromAsync(store.pages())).flat()).toEqual([TAGGED, MOSS]);
   });
 

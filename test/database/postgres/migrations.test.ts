@@ -4,7 +4,7 @@ import { MIGRATIONS, scriptOf } from "../../../src/database/postgres/migrations.
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import { fern } from "../../support/plants.ts";
 import { skipsCluster } from "../../support/postgres.ts";
-import { openPostgres, withCluster } from "../../support/postgres_database.ts";
+import { openPostgres, probe, withCluster } from "../../support/postgres_database.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 describe.skipIf(skipsCluster())("openPostgres()", () => {
@@ -112,7 +112,7 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     expect(await database.plants.add([plant], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
     expect(await database.plants.add([plant], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["present"]);
 
-    await database.plants.probe();
+    await probe(database);
   });
 
   test.each([

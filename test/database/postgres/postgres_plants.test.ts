@@ -4,7 +4,7 @@ import type { StoreOutcome } from "../../../src/group_commit/plant_store.ts";
 import type { NewPlant } from "../../../src/plant/plant.ts";
 import { fern, insertOf, ivy, OPTIONAL_TEXT, TEXT } from "../../support/plants.ts";
 import { skipsCluster, startCluster } from "../../support/postgres.ts";
-import { openDatabase, withCluster } from "../../support/postgres_database.ts";
+import { openDatabase, probe, withCluster } from "../../support/postgres_database.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 import { range } from "../../support/scale.ts";
 import { startProxy } from "../../support/tcp_proxy.ts";
@@ -234,7 +234,7 @@ describe.skipIf(skipsCluster())("adding plants", () => {
     async (mode) => {
       await using server = await open();
       const { rival, add, plants } = server;
-      await plants.probe();
+      await probe(server);
       await rival.unsafe(`BEGIN; LOCK TABLE plants IN ${mode} MODE`).simple();
 
       const refused = await add(range(26, 50), 1_000).catch(({ code, message }) => [
@@ -248,7 +248,7 @@ describe.skipIf(skipsCluster())("adding plants", () => {
       await rival.unsafe("COMMIT");
       for (const outcome of await added) expect(outcome).toMatch(/^(?:added|present)$/);
 
-      await plants.probe();
+      await probe(server);
     },
   );
 
@@ -258,9 +258,9 @@ describe.skipIf(skipsCluster())("adding plants", () => {
       const role = `lacks_${right.toLowerCase()}`;
       await cluster().run(`CREATE ROLE ${role} LOGIN`);
       await using database = await openDatabase(cluster(), { role });
-      await database.plants.probe();
+      await probe(database);
       await database.run(`REVOKE ${right} ON plants FROM ${role}`);
-      await expect(database.plants.probe()).rejects.toMatchObject({ code: "42501" });
+      await expect(probe(database)).rejects.toMatchObject({ code: "42501" });
     },
   );
 
@@ -278,13 +278,13 @@ describe.skipIf(skipsCluster())("adding plants", () => {
         code: "storage_unavailable",
         cause: { message: expect.stringContaining("fsync is off") },
       };
-      await expect(database.plants.probe()).rejects.toMatchObject(refused);
+      await expect(probe(database)).rejects.toMatchObject(refused);
       await expect(add(2n)).rejects.toMatchObject(refused);
 
       await own.set("fsync", "on");
       expect(await add(2n)).toEqual(["added"]);
 
-      await database.plants.probe();
+      await probe(database);
     },
   );
 

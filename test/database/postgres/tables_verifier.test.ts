@@ -6,7 +6,7 @@ import { PlantStoreError } from "../../../src/errors.ts";
 import type { NewPlant } from "../../../src/plant/plant.ts";
 import { fern, insertOf, ivy, OPTIONAL_TEXT, TEXT } from "../../support/plants.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
-import { openPostgres, withCluster } from "../../support/postgres_database.ts";
+import { openPostgres, probe, withCluster } from "../../support/postgres_database.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 const FERN = fern();
@@ -233,7 +233,7 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
 
     const warning = `A plant that a trigger changes or deletes after its insert gets a 200: see that none of these does: ${named}`;
     expect(warnings).toEqual(named === undefined ? [] : [warning]);
-    await server.plants.probe();
+    await probe(server);
   });
 
   test.concurrent.each(REJECTING)(
@@ -256,12 +256,12 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
   test.concurrent("is not ready once a column was dropped beside it", async () => {
     await using database = await withTables();
     await using server = await open(database.url);
-    await server.plants.probe();
+    await probe(server);
 
     await database.run(`ALTER TABLE plants DROP COLUMN "${OPTIONAL_TEXT}"`);
     const message =
       "a plant-store table lacks a column: run plant-store migrate, or restore it (42703)";
-    await expect(server.plants.probe()).rejects.toThrow(message);
+    await expect(probe(server)).rejects.toThrow(message);
     await expect(server.add(FERN)).rejects.toThrow(message);
   });
 
