@@ -280,11 +280,13 @@ test("a span below that of the request says where the plant waited", async () =>
   const memory = memoryStore();
   let batches = 0;
   const begun = Promise.withResolvers<void>();
+  const queued = Promise.withResolvers<void>();
 
   const store: PlantStore = {
     ...memory,
     async add(plants) {
       begun.resolve();
+      await queued.promise;
       if (++batches === 3) throw new PlantStoreError("storage_unavailable");
       await Bun.sleep(30);
       return memory.add(plants, { timeoutMs: 1 });
@@ -295,10 +297,16 @@ test("a span below that of the request says where the plant waited", async () =>
   const app = testApp({ plants, observer: { onError() {}, onResponse } });
   const fetch = tracing.trace(app.fetch);
 
+  const sentAt = performance.now();
   const first = fetch(postPlant(fern()));
   await begun.promise;
-  // These wait for the commit of the first one.
+  const firstWait = performance.now() - sentAt;
+
+  // These wait for the commit of the first one, which ends after it was held for longer.
   const others = [2, 3, 4].map((id) => fetch(postPlant(fern({ id }))));
+  while (plants.size() < 4) await Bun.sleep(1);
+  await Bun.sleep(2 * firstWait);
+  queued.resolve();
   await Promise.all([first, ...others]);
   await fetch(postPlant(fern({ id: 5n })));
   await tracing.close();
@@ -318,7 +326,8 @@ test("a span below that of the request says where the plant waited", async () =>
   for (const { attributes } of commits.slice(0, 4))
     expect(Number(attributes["plant_store.commit.duration"])).toBeGreaterThan(0.028);
   const waits = commits.map(({ attributes }) => Number(attributes["plant_store.queue.duration"]));
-  expect(waits[0]).toBeLessThan(Math.min(...waits.slice(1, 4)));
+  expect(waits[0]).toBeLessThanOrEqual(firstWait / 1_000);
+  expect(Math.min(...waits.slice(1, 4))).toBeGreaterThan(firstWait / 1_000);
 });
 
 test("what the collector did not take of an export is reported", async () => {
