@@ -81,7 +81,7 @@ describe.skipIf(skipped)("a client generated from the document", () => {
       args: ["token", "create", "prometheus", "--scope", "metrics"],
       cwd,
     });
-    await using plants = await startPlants({ cwd, env: { REQUEST_TIMEOUT_MS: "300" } });
+    await using plants = await startPlants({ cwd });
     const { connection } = plants;
     const createPlant = await clientOf(program);
     const leaf = fern({ id: 2, [TEXT]: "🌿", [OPTIONAL_TEXT]: "indoor" });
@@ -129,9 +129,11 @@ describe.skipIf(skipped)("a client generated from the document", () => {
 
     expect(await plants.stored()).toEqual([jsonOf(fern()), jsonOf(leaf)]);
 
+    await plants.stop();
+    await using impatient = await startPlants({ cwd, env: { REQUEST_TIMEOUT_MS: "300" } });
     using locked = new Database(join(cwd, "plants.db"));
     locked.run("BEGIN IMMEDIATE");
-    const refused = await createPlant(sent(moss({ id: 3 })), connection);
+    const refused = await createPlant(sent(moss({ id: 3 })), impatient.connection);
     locked.run("ROLLBACK");
 
     // The lock's own limit and that of the request end at the same time: either may be the reason
