@@ -45,7 +45,7 @@ export const ABLATED_PARTS: readonly AblatedPart[] = [
       change(
         "http/plants.ts",
         "export function plantsApi(",
-        "const toPlant = ({ id, name, tag }: any) => ({ id: BigInt(id), name, tag });\n\nexport function plantsApi(",
+        "const toPlant = (body: any) => Object.assign(body, { id: BigInt(body.id) });\n\nexport function plantsApi(",
       ),
     ],
   },

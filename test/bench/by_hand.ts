@@ -1,5 +1,6 @@
 /** The program by hand, with SQLite on the main thread: {@linkcode serveByHand} with group commit. */
-import { type HandPlant, type Outcome, serveByHand } from "./by_hand_http.ts";
+import { type Outcome, serveByHand } from "./by_hand_http.ts";
+import type { HandPlant } from "./by_hand_plant.ts";
 import { openByHand } from "./by_hand_sqlite.ts";
 
 const addAll = openByHand();

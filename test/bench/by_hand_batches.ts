@@ -1,4 +1,5 @@
-import type { HandPlant, Outcome } from "./by_hand_http.ts";
+import type { Outcome } from "./by_hand_http.ts";
+import type { HandPlant } from "./by_hand_plant.ts";
 
 const worker = new Worker(new URL("./by_hand_thread.ts", import.meta.url));
 let plants: HandPlant[] = [];

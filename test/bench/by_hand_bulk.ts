@@ -8,8 +8,9 @@ import { createReadStream } from "node:fs";
  */
 import { createInterface } from "node:readline";
 
-import type { HandPlant } from "./by_hand_http.ts";
-import { openPlants } from "./peers/sqlite.ts";
+import { type ColumnValue, type Plant, plantOfRow } from "../../src/plant/plant.ts";
+import { COLUMNS, type HandPlant, valuesOf } from "./by_hand_plant.ts";
+import { INSERT, openPlants } from "./peers/sqlite.ts";
 
 /** How many plants a transaction, or a piece of the output, has. */
 const CHUNK = 10_000;
@@ -21,15 +22,9 @@ else exportPlants();
 database.close();
 
 async function importPlants(): Promise<void> {
-  const insert = database.prepare("INSERT INTO plants VALUES (?, ?, ?) ON CONFLICT DO NOTHING");
+  const insert = database.prepare(INSERT);
   const insertAll = database.transaction((plants: readonly HandPlant[]) => {
-    for (const { id, name, tag = null } of plants as {
-      id: number;
-      name: string;
-      tag?: string | null;
-    }[]) {
-      insert.run(id, name, tag);
-    }
+    for (const plant of plants) insert.run(...valuesOf(plant));
   });
 
   let plants: HandPlant[] = [];
@@ -42,15 +37,16 @@ async function importPlants(): Promise<void> {
   insertAll(plants);
 }
 
+/** The id is in truth a number, which JSON.stringify takes: `plantOfRow()` hands it on. */
+type Row = { readonly id: bigint } & Readonly<Record<keyof Plant, ColumnValue>>;
+
 function exportPlants(): void {
   const writer = Bun.stdout.writer();
-  const all = database.prepare<{ id: number; name: string; tag: string | null }, []>(
-    "SELECT * FROM plants ORDER BY id",
-  );
+  const all = database.prepare<Row, []>(`SELECT ${COLUMNS} FROM plants ORDER BY id`);
   let lines = 0;
 
-  for (const { id, name, tag } of all.iterate()) {
-    writer.write(`${JSON.stringify(tag === null ? { id, name } : { id, name, tag })}\n`);
+  for (const row of all.iterate()) {
+    writer.write(`${JSON.stringify(plantOfRow(row.id, row))}\n`);
     if (++lines % CHUNK === 0) writer.flush();
   }
 

@@ -1,12 +1,7 @@
+import { fieldsOf, type HandPlant, isPlant } from "./by_hand_plant.ts";
+
 /** What became of one plant. */
 export type Outcome = "stored" | "conflict";
-
-/** A plant as it came. */
-export interface HandPlant {
-  readonly id: number;
-  readonly name: string;
-  readonly tag?: string;
-}
 
 /**
  * `POST /plants` as one would write it on the routes of `Bun.serve`, without a framework: the
@@ -23,10 +18,9 @@ export function serveByHand(add: (plant: HandPlant) => Promise<Outcome> | Outcom
     const plant: unknown = await request.json().catch(() => undefined);
     if (!isPlant(plant)) return refused(400, 4002, "invalid plant");
 
-    const { name, tag } = plant;
     if ((await add(plant)) === "conflict")
       return refused(409, 4091, "`id` is taken by a different plant; choose another id");
-    return Response.json(tag === undefined ? { name } : { name, tag });
+    return Response.json(fieldsOf(plant));
   }
 
   const server = Bun.serve({
@@ -45,15 +39,4 @@ export function serveByHand(add: (plant: HandPlant) => Promise<Outcome> | Outcom
 
 function refused(status: number, error: number, message: string): Response {
   return Response.json({ error, message }, { status });
-}
-
-/** Whether a value has the members of a plant. */
-export function isPlant(value: unknown): value is HandPlant {
-  if (typeof value !== "object" || value === null) return false;
-  const { id, name, tag } = value as Record<string, unknown>;
-  return (
-    Number.isSafeInteger(id) &&
-    typeof name === "string" &&
-    (tag === undefined || typeof tag === "string")
-  );
 }

@@ -62,7 +62,7 @@ export const CEILING: Contender = {
 };
 
 /** What PostgreSQL is usually given: one INSERT a request, over a pool. */
-export const POOL = bun("one INSERT a request, pool of 10", "by_hand_pool.ts");
+export const POOL = bun("one INSERT a request, pool of 10", "by_hand_postgres.ts");
 
 /**
  * The lean program with a Worker, on the packages of plant-store: Elysia, its schemas and parser,

@@ -1,8 +1,11 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 
+import { post } from "../support/client.ts";
+import { returned } from "../support/plants.ts";
 import { skipsCluster, startCluster } from "../support/postgres.ts";
-import { skipsProc, TEST_TIMEOUT_MS } from "../support/program.ts";
-import { POOL } from "./contenders.ts";
+import { skipsProc, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { CREDENTIALS, POOL } from "./contenders.ts";
+import { MONSTERA } from "./prefilled.ts";
 import { startContender } from "./servers.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -30,3 +33,13 @@ test.skipIf(skipsProc() || skipsCluster())(
     expect(cost.databaseMicros).toBeGreaterThan(0);
   },
 );
+
+test.skipIf(skipsCluster())(`${POOL.name}: a plant is stored and returned`, async () => {
+  await using cluster = await startCluster();
+  const env = { ...CREDENTIALS, DATABASE_URL: cluster.url("postgres") };
+  await using server = await startServer({ program: POOL.program, env });
+  const response = await post(server.url, MONSTERA);
+  expect(response.status).toBe(200);
+  expect(await response.json()).toEqual(returned(MONSTERA));
+  expect(await cluster.run("SELECT FROM plants")).toHaveLength(1);
+});

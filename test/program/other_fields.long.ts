@@ -10,8 +10,10 @@ setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 /** As long as the old ones: so the rows of the guides keep their width, and can be found. */
 const NEW_NAMES: Readonly<Record<string, string>> = { name: "site", tag: "use" };
 
-/** Tests that send, store, read and print plants in every way, and the examples. */
+/** Tests that send, store, read and print plants in every way, the examples, and the programs of the benchmark. */
 const TESTS = [
+  "test/bench/contenders.long.ts",
+  "test/bench/postgres_servers.long.ts",
   "test/commands",
   "test/database/contract",
   "test/database/postgres/postgres_plants.test.ts",

@@ -2,8 +2,10 @@ import { Database } from "bun:sqlite";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
+import { kindOf, PLANT_FIELDS } from "../../../src/plant/plant.ts";
 import { TOKEN } from "../../support/client.ts";
 import { postBytes } from "../../support/load.ts";
+import { fern, jsonOf, membersWith, TEXT } from "../../support/plants.ts";
 import { emptyDirectory, freePort, start } from "../../support/program.ts";
 import { CREDENTIALS, ours, OURS_NAME } from "../contenders.ts";
 import { costTable, median, type Section } from "../report.ts";
@@ -65,8 +67,8 @@ interface Store {
   load(options: LoadOptions): Promise<Cost>;
   /** Sends a plant, and returns the status. */
   post(body: string): Promise<number>;
-  /** The plant in the file whose id is `LIKE` this. */
-  stored(id: string): { readonly id: unknown; readonly name: string } | null;
+  /** The plant in the file whose id is `LIKE` this, and its {@linkcode TEXT}. */
+  stored(id: string): { readonly id: unknown; readonly text: string } | null;
 }
 
 /** What a client of either meets, in words for the table. */
@@ -74,18 +76,18 @@ const BEHAVIORS: Readonly<Record<string, (store: Store) => Promise<string>>> = {
   "fsyncs for 40 plants, one after the other": fsyncs,
 
   async "the same plant again"({ post }) {
-    await post('{"id":70,"name":"Fern"}');
-    return String(await post('{"id":70,"name":"Fern"}'));
+    await post(jsonOf(fern({ id: 70 })));
+    return String(await post(jsonOf(fern({ id: 70 }))));
   },
 
   async "the id 9007199254740993"({ post, stored }) {
-    const status = await post('{"id":9007199254740993,"name":"Fern"}');
+    const status = await post(jsonOf(fern({ id: 9_007_199_254_740_993n })));
     return `${status}, stored as ${stored("900719925474099_")?.id}`;
   },
 
-  async "a name that is a lone surrogate"({ post, stored }) {
-    const status = await post(String.raw`{"id":71,"name":"\ud800"}`);
-    const character = stored("71")?.name.codePointAt(0);
+  async [`a ${TEXT} that is a lone surrogate`]({ post, stored }) {
+    const status = await post(`{"id":71,${membersWith(String.raw`"\ud800"`)}}`);
+    const character = stored("71")?.text.codePointAt(0);
     if (character === undefined) return String(status);
     return `${status}, stored as U+${character.toString(16).toUpperCase()}`;
   },
@@ -102,7 +104,7 @@ async function fsyncs({ pid, post }: Store): Promise<string> {
   // It says so once it sees the system calls.
   await tracer.stderr.getReader().read();
 
-  for (let id = 100; id < 140; id++) await post(`{"id":${id},"name":"Fern"}`);
+  for (let id = 100; id < 140; id++) await post(jsonOf(fern({ id })));
 
   tracer.kill("SIGINT");
   await tracer.exited;
@@ -126,8 +128,7 @@ const MIGRATION = `migrate((app) => {
     createRule: "@request.auth.id != ''",
     fields: [
       { name: "id", type: "text", system: true, primaryKey: true, required: true, min: 1, max: 20, pattern: "^-?[0-9]+$" },
-      { name: "name", type: "text" },
-      { name: "tag", type: "text" },
+      ${PLANT_FIELDS.map((field) => `{ name: "${field}", type: "${kindOf(field) === "text" ? "text" : "json"}" }`)},
     ],
   }));
   const user = new Record(app.findCollectionByNameOrId("users"), { email: "client@example.org", verified: true });
@@ -207,8 +208,8 @@ function storeOf(server: ReturnType<typeof start>, { url, path, token }: Api, fi
 
     stored(id: string) {
       using database = new Database(file, { readonly: true, safeIntegers: true });
-      const select = "SELECT id, name FROM plants WHERE id LIKE ?";
-      return database.query<{ id: unknown; name: string }, [string]>(select).get(id);
+      const select = `SELECT id, "${TEXT}" AS text FROM plants WHERE id LIKE ?`;
+      return database.query<{ id: unknown; text: string }, [string]>(select).get(id);
     },
 
     [Symbol.asyncDispose]: () => server[Symbol.asyncDispose](),

@@ -4,38 +4,40 @@ import { bearer } from "@elysiajs/bearer";
 import { eq } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sqlite";
 import { integer, sqliteTable, text } from "drizzle-orm/sqlite-core";
-import { Elysia, t } from "elysia";
+import { Elysia } from "elysia";
 
+import { type ColumnValue, PLANT_FIELDS } from "../../../src/plant/plant.ts";
+import { fieldsOf, type HandPlant, isRowOf, rowOf } from "../by_hand_plant.ts";
+import { Failure, NewPlant, Plant } from "./schemas.ts";
 import { openPlants } from "./sqlite.ts";
 
+// Drizzle's text() hands any value on as it is.
+const columns = PLANT_FIELDS.map((field) => [field, text().$type<ColumnValue>()] as const);
 const plants = sqliteTable("plants", {
   id: integer().primaryKey(),
-  name: text().notNull(),
-  tag: text(),
+  ...Object.fromEntries(columns),
 });
 const database = drizzle({ client: openPlants() });
-const Plant = t.Object({ name: t.String(), tag: t.Optional(t.String()) });
-const NewPlant = t.Composite([t.Object({ id: t.Integer() }), Plant]);
-const Failure = t.Object({ error: t.Integer(), message: t.String() });
 
 const app = new Elysia()
   .use(bearer())
   .post(
     "/plants",
-    ({ body: { id, name, tag }, status }) => {
-      const plant = database.transaction((transaction) => {
+    ({ body, status }) => {
+      const plant = body as HandPlant;
+      const row = database.transaction((transaction) => {
         const added = transaction
           .insert(plants)
-          .values({ id, name, tag })
+          .values(rowOf(plant))
           .onConflictDoNothing()
           .returning()
           .get();
-        return added ?? transaction.select().from(plants).where(eq(plants.id, id)).get();
+        return added ?? transaction.select().from(plants).where(eq(plants.id, plant.id)).get();
       });
 
-      if (plant?.name !== name || plant.tag !== (tag ?? null))
+      if (row === undefined || !isRowOf(plant, row))
         return status(409, { error: 4091, message: "conflict" });
-      return tag === undefined ? { name } : { name, tag };
+      return fieldsOf(plant);
     },
     {
       beforeHandle({ bearer, status }) {

@@ -2,28 +2,26 @@
 // the bearer plugin. Beside it, plant-store shows what it adds to them. It takes the id `"9"`, a
 // string, as Elysia's `t.Integer` does.
 import { bearer } from "@elysiajs/bearer";
-import { Elysia, t } from "elysia";
+import { Elysia } from "elysia";
 
 import { addInWorker } from "../by_hand_batches.ts";
-
-const Plant = t.Object({ name: t.String(), tag: t.Optional(t.String()) });
-const NewPlant = t.Object({ id: t.Integer(), name: t.String(), tag: t.Optional(t.String()) });
-const Failure = t.Object({ error: t.Integer(), message: t.String() });
+import { fieldsOf, type HandPlant } from "../by_hand_plant.ts";
+import { Failure, NewPlant, Plant } from "./schemas.ts";
 
 const app = new Elysia()
   .use(bearer())
   .post(
     "/plants",
     async ({ body, status }) => {
-      const { name, tag } = body;
-      if ((await addInWorker(body)) === "conflict") {
+      const plant = body as HandPlant;
+      if ((await addInWorker(plant)) === "conflict") {
         return status(409, {
           error: 4091,
           message: "`id` is taken by a different plant; choose another id",
         });
       }
 
-      return tag === undefined ? { name } : { name, tag };
+      return fieldsOf(plant);
     },
     {
       beforeHandle({ bearer, status }) {

@@ -3,14 +3,10 @@ import { Hono } from "hono";
 import { bearerAuth } from "hono/bearer-auth";
 import { validator } from "hono/validator";
 
-import { isPlant } from "../by_hand_http.ts";
-import { openPlants } from "./sqlite.ts";
+import { fieldsOf, isPlant } from "../by_hand_plant.ts";
+import { openPlants, storeInto } from "./sqlite.ts";
 
-const database = openPlants();
-const insert = database.prepare("INSERT INTO plants VALUES (?, ?, ?) ON CONFLICT DO NOTHING");
-const select = database.prepare<{ name: string; tag: string | null }, [number]>(
-  "SELECT name, tag FROM plants WHERE id = ?",
-);
+const store = storeInto(openPlants());
 
 const app = new Hono();
 app.use("/plants", bearerAuth({ token: process.env["AUTH_TOKENS"] ?? "" }));
@@ -20,15 +16,9 @@ app.post(
     isPlant(value) ? value : context.json({ error: 4002, message: "not a plant" }, 400),
   ),
   (context) => {
-    const { id, name, tag } = context.req.valid("json");
-    if (insert.run(id, name, tag ?? null).changes === 0) {
-      const stored = select.get(id);
-      if (stored?.name !== name || stored.tag !== (tag ?? null)) {
-        return context.json({ error: 4091, message: "conflict" }, 409);
-      }
-    }
-
-    return context.json(tag === undefined ? { name } : { name, tag });
+    const plant = context.req.valid("json");
+    if (store(plant) === "conflict") return context.json({ error: 4091, message: "conflict" }, 409);
+    return context.json(fieldsOf(plant));
   },
 );
 

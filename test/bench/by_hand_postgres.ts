@@ -2,10 +2,19 @@
 // DATABASE_URL, and the arguments of serve.
 import { SQL } from "bun";
 
+import { plants } from "../../src/database/postgres/schema.ts";
+import { isRequired, PLANT_FIELDS } from "../../src/plant/plant.ts";
+import { fieldsOf, type HandPlant, rowOf } from "./by_hand_plant.ts";
+
 const { DATABASE_URL = "", AUTH_TOKENS = "" } = process.env;
 const { username, pathname } = new URL(DATABASE_URL);
 const sql = new SQL({ url: DATABASE_URL, username, database: pathname.slice(1), max: 10 });
-await sql`CREATE TABLE IF NOT EXISTS plants (id bigint PRIMARY KEY, name text NOT NULL, tag text)`;
+const columns = PLANT_FIELDS.map(
+  (field) => `"${field}" ${plants[field].getSQLType()} ${isRequired(field) ? "NOT NULL" : ""}`,
+);
+await sql.unsafe(
+  `CREATE TABLE IF NOT EXISTS plants (id bigint PRIMARY KEY, ${columns.join(", ")})`,
+);
 
 const server = Bun.serve({
   port: 0,
@@ -13,9 +22,9 @@ const server = Bun.serve({
   async fetch(request) {
     if (request.headers.get("authorization") !== `Bearer ${AUTH_TOKENS}`)
       return new Response(null, { status: 401 });
-    const { id, name, tag } = (await request.json()) as { id: number; name: string; tag?: string };
-    await sql`INSERT INTO plants (id, name, tag) VALUES (${id}, ${name}, ${tag ?? null}) ON CONFLICT DO NOTHING`;
-    return Response.json({ name, tag });
+    const plant = (await request.json()) as HandPlant;
+    await sql`INSERT INTO plants ${sql(rowOf(plant))} ON CONFLICT DO NOTHING`;
+    return Response.json(fieldsOf(plant));
   },
 });
 console.error(`listens on ${server.url.origin}`);
