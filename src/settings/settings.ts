@@ -24,7 +24,8 @@ export const SETTINGS = {
   host: setting("Network", {
     variables: { HOST: "127.0.0.1" },
     flag: "--host <address>",
-    meaning: "the address to listen on; localhost is either IPv4 or IPv6, not both",
+    meaning:
+      "the address to listen on; `::` is every address, of IPv4 too; localhost is either, not both",
     parse: parseHost,
   }),
 

@@ -1008,6 +1008,7 @@ function startNginx(
   const [block = ""] = blocks("A proxy in front", "nginx");
   const http = edit(block)
     .replace("127.0.0.1:3000", new URL(target).host)
+    .replace(/^ *listen \[::\].*\n/m, "")
     .replace("listen 443 ssl", `listen 127.0.0.1:${port} ssl`)
     .replace(/\/etc\/letsencrypt\S*fullchain.pem/, `${CERTIFICATE}.crt`)
     .replace(/\/etc\/letsencrypt\S*privkey.pem/, `${CERTIFICATE}.key`)
