@@ -419,11 +419,16 @@ function ownServer({ kind }: ModuleRuntime): string {
   const { serve, sleep = "Bun.sleep(250)" } = HOSTS[kind];
   const code = [tokens, pages, server, test].join("\n");
 
-  return code
-    .replace("2_000", "20")
-    .replace(/const server = Bun\.serve\(.*?^\}\);$/ms, (own) => serve ?? own)
-    .replace("Bun.sleep(250)", sleep)
-    .replace("server.stop()", STOPS[kind] ?? "");
+  return (
+    code
+      .replace("2_000", "20")
+      // A busy machine needs longer, and no time limit is tested here.
+      .replace("groupCommit(store)", `groupCommit(store, { timeoutMs: ${TEST_TIMEOUT_MS} })`)
+      .replace("drain(10_000)", `drain(${TEST_TIMEOUT_MS})`)
+      .replace(/const server = Bun\.serve\(.*?^\}\);$/ms, (own) => serve ?? own)
+      .replace("Bun.sleep(250)", sleep)
+      .replace("server.stop()", STOPS[kind] ?? "")
+  );
 }
 
 const SLEEP = "new Promise((resolve) => setTimeout(resolve, 250))";
