@@ -33,14 +33,15 @@ const FAILURES: readonly Failure[] = [
   { fault: "hangs after the commit", message: LATE, stored: true },
 ];
 
-test.each(FAILURES)(
+test.concurrent.each(FAILURES)(
   "a store that $fault returns 503, is not ready, and a retry settles it",
   async ({ fault, message, stored }) => {
     const database = memoryDatabase();
     const store = faultyStore(database.plants, fault);
-    // More than one in flight: a batch that hangs keeps its connection.
+    // More than one in flight: a batch that hangs keeps its connection. The time is long enough for
+    // the retry on a busy machine.
     const app = testApp({
-      plants: groupCommit(store, { timeoutMs: 20, maxInFlight: 2 }),
+      plants: groupCommit(store, { timeoutMs: 1_000, maxInFlight: 2 }),
       ready: readiness(() => store.probe(), { timeoutMs: 20, maxAgeMs: 0 }),
     });
     const isReady = () => app.fetch(new Request("http://localhost:3000/readyz"));

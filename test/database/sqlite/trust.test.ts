@@ -135,7 +135,7 @@ test
     attack(file);
     if (attack === forgeMarker) chownSync(file, OTHER_USER, OTHER_USER);
 
-    expect(await database.plants.add([FERN], { timeoutMs: 1_000 })).toEqual(["present"]);
+    expect(await database.plants.add([FERN], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["present"]);
 
     rmSync(file);
   },
