@@ -108,16 +108,17 @@ describe.skipIf(skipsPods())("with no rights, and on a read-only system", () => 
     const backups = volume(home, "backups");
     const volumes = { "/data": volume(home, "data"), "/backups": backups };
 
-    const old = join(backups, "plant-store-backup-1.db");
-    writeFileSync(old, "");
-    const ago = Date.now() / 1_000 - 15 * 86_400;
-    utimesSync(old, ago, ago);
+    const old = Array.from({ length: 14 }, (_, day) => `plant-store-backup-1${10 + day}.db`);
+    for (const [day, name] of old.entries()) {
+      writeFileSync(join(backups, name), "");
+      utimesSync(join(backups, name), day, day);
+    }
 
     await servePod(SQLITE, volumes, async (store) => {
       const pod = await podOf(BACKUP);
       const printed = await runPod(pod, runnerOf(pod, volumes, "plant-store-backup-2"));
       expect(printed).toContain('"plants":1');
-      expect(readdirSync(backups)).toEqual(["plant-store-backup-2.db"]);
+      expect(readdirSync(backups).toSorted()).toEqual([...old.slice(1), "plant-store-backup-2.db"]);
       expect(printed).toEndWith(" plant-store-backup-2.db\n");
       expect((await store(fern({ id: 2n }))).status).toBe(200);
     });

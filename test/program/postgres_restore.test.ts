@@ -133,30 +133,30 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
     expect(await statuses(server.url)).toEqual([200, 401, 401, 401]);
   });
 
-  test("is made by the page's script at each run, which deletes those of two weeks ago", async () => {
+  test("is made by the page's script at each run, which keeps fourteen", async () => {
     await using world = await makeWorld();
     const dumps = () => readdirSync(world.at("backups")).toSorted();
     mkdirSync(world.at("backups"));
-    for (const [name, days] of Object.entries({ "old.dump": 15, "recent.dump": 12 })) {
+    const old = Array.from({ length: 13 }, (_, day) => `2020-01-${10 + day}.dump`);
+    for (const [day, name] of old.entries()) {
       writeFileSync(world.at(`backups/${name}`), "");
-      const made = Date.now() / 1_000 - days * 86_400;
-      utimesSync(world.at(`backups/${name}`), made, made);
+      utimesSync(world.at(`backups/${name}`), day, day);
     }
 
     const script = DAILY.replace("/var/backups/plant-store", world.at("backups"));
     const oneAt = (moment: string) => `date() { echo ${moment}; }; ${script}`;
-    for (const moment of ["first", "second"]) await world.follow(oneAt(moment));
-    expect(dumps()).toEqual(["first.dump", "recent.dump", "second.dump"]);
+    for (const moment of ["2026-01-01", "2026-01-02"]) await world.follow(oneAt(moment));
+    expect(dumps()).toEqual([...old.slice(1), "2026-01-01.dump", "2026-01-02.dump"]);
 
     // The name is for a dump that is complete.
     const attempt = await world.attempt(
-      oneAt("third").replace("unchecked plants", "unchecked no_such"),
+      oneAt("2026-01-03").replace("unchecked plants", "unchecked no_such"),
     );
     expect(attempt.exitCode).toBe(1);
-    expect(dumps()).not.toContain("third.dump");
+    expect(dumps()).not.toContain("2026-01-03.dump");
 
     await world.follow(
-      `${RENAME}\n${CREATE}\n${PG_RESTORE.replace("plants.dump", "backups/second.dump")}`,
+      `${RENAME}\n${CREATE}\n${PG_RESTORE.replace("plants.dump", "backups/2026-01-02.dump")}`,
     );
     expect(await world.count("plants")).toBe("1000");
   });
