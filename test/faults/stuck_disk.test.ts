@@ -198,6 +198,8 @@ test.concurrent.skipIf(skipsShim())(
     const wal = walBytes(disk.database);
     expect(wal).toBeGreaterThan(0);
 
+    // The stop waits for its rest: the process is still there when the disk responds again.
+    await sendHalf(server.url);
     const marked = JSON.stringify({ version: 1, finding: "a page is gone" });
     writeFileSync(`${disk.database}-corrupt`, marked, { mode: 0o600 });
     expect(verdictOf(await send(server.url, ledger, next()))).toBe("503/5032");
