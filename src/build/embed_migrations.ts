@@ -1,7 +1,7 @@
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 
-// Writes `database/*/migration_files.ts`, behind drizzle-kit. The executable has no folder to read, and Deno, which
+// Writes `database/*/migration_files.ts` after drizzle-kit has written a migration. The executable has no folder to read, and Deno, which
 // imports a checkout, knows no macro.
 
 const ROOT = join(import.meta.dir, "../..");

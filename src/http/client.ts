@@ -38,9 +38,9 @@ const TEMPORARY: readonly number[] = [408, 425, 429];
  * @returns The response by which the plant is stored, or refused for good, with 409 too. After eight
  *   attempts, the last response, if it is the Plant Store's.
  * @throws {Error} After eight attempts, the last network error, or what the last response was
- *   instead of the Plant Store's: its status, media type and `Location`. After a `Retry-After` of
- *   more than 60 seconds, at once; so is the reason of the request's `signal`. At once, too, if the
- *   method is not POST, or the runtime lacks `AbortSignal.any`.
+ *   instead of the Plant Store's: its status, media type and `Location`. Without another attempt, after
+ *   a `Retry-After` of more than 60 seconds. The reason of the request's `signal`, once it is aborted.
+ *   Before the first attempt, if the method is not POST, or the runtime lacks `AbortSignal.any`.
  *
  * @example
  * ```ts
@@ -134,7 +134,7 @@ type Members = Readonly<Record<string, unknown>>;
 /** The members of a JSON object; none if the text is anything else. */
 function membersOf(text: string): Members {
   try {
-    // The server ignores a byte order mark, too.
+    // The server also ignores a byte order mark.
     return Object(JSON.parse(text.replace(/^\uFEFF/, "")));
   } catch {
     return {};

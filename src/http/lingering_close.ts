@@ -11,8 +11,8 @@ const PAUSE_MS = 1_000;
 const MAX_BYTES = 16_000_000;
 
 /**
- * How many bytes a piece counts as at least, which bounds their number: reading one costs a microsecond
- * whatever its size, and a body may come in chunks of one byte. There are no pauses between pieces:
+ * Each piece counts as at least this many bytes, which bounds their number: reading one costs a
+ * microsecond whatever its size, and a body may come in chunks of one byte. There are no pauses between pieces:
  * in a pause Bun would join chunks up to a mebibyte, and such a mebibyte costs 40 milliseconds.
  */
 const PIECE_BYTES = 250_000;

@@ -8,8 +8,8 @@ import type { ServiceObserver } from "../telemetry/service_observer.ts";
 import type { Parts } from "./token_refresh.ts";
 
 /**
- * A part of the service that a fork may leave out: the service knows the list of extensions, and
- * none of them. Its settings say whether it does anything.
+ * A part of the service that a fork may leave out. The service takes it from the list of extensions,
+ * and does not name it. Without its settings it does nothing.
  */
 export interface Extension {
   /**

@@ -26,7 +26,8 @@ export type ReopenPlantStore = () => Promise<
     readonly plants: PlantStore;
     /**
      * Reads a committed plant, by a connection that waits for no open transaction. Resolves to its row
-     * or its fields, where an absent field may be `null`; to `undefined` if there is no such plant.
+     * or its fields, in which an absent field may be `null`. If there is no such plant, resolves to
+     * `undefined`.
      */
     readonly read: (id: bigint) => Promise<object | undefined>;
   } & AsyncDisposable

@@ -45,7 +45,7 @@ function accessFaultOf(path: string, file: string): string | undefined {
 const READ_ONLY =
   "its file system is read-only, perhaps since the disk failed: see dmesg, and mount it for writing";
 
-/** Explains why this user, who is not root, may not write to a path. */
+/** Explains why a user other than root may not write to a path. */
 function ownerFault(path: string, file: string): string {
   const user = ownUser();
   const directory = dirname(file);

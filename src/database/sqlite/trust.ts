@@ -94,8 +94,8 @@ export function runAs(owner: number): string {
 }
 
 /**
- * How to run a command on a database that this process uses: with its path, and as whom, because
- * its reader may be root, who is refused.
+ * How to run a command on a database that this process uses: with its path, and as its user, because
+ * root is refused.
  *
  * @param file From {@linkcode databaseFile}.
  */
