@@ -8,20 +8,21 @@ import { describePostgresUrl, parsePostgresUrl, type PostgresUrl } from "./url.t
 export type ExtensionOpeners = Readonly<Record<string, () => Promise<Opener>>>;
 
 const URLS = "postgres://…";
+const SCHEMES = ["postgres:", "postgresql:"];
 
 /** PostgreSQL, and those of its extensions that have ways of their own. */
 export function postgres(extensions: ExtensionOpeners): DatabaseKind {
   return {
     name: "PostgreSQL",
     urls: URLS,
-    schemes: ["postgres:", "postgresql:"],
+    schemes: SCHEMES,
     adapterOf: (url) =>
       isPostgresUrl(url) ? postgresAdapter(parsePostgresUrl(url), extensions) : undefined,
   };
 }
 
 function isPostgresUrl(url: string): boolean {
-  return /^postgres(?:ql)?:/.test(url);
+  return SCHEMES.some((scheme) => url.startsWith(scheme));
 }
 
 /** Databases on a PostgreSQL server. Loads the client only when it is used. */
