@@ -2,10 +2,20 @@ import { createReadStream, readFileSync, readlinkSync, type Stats, statSync } fr
 import { Readable } from "node:stream";
 
 import { eventLoopTurn, pause, withAbort, withDeadline } from "../async/timers.ts";
-import { reasonOfRefusal } from "../database/refusals.ts";
-import { CommandError, ERRORS, PlantStoreError, QuietFailure, reasonOf } from "../errors.ts";
+import type { DatabaseAdapter } from "../database/adapter.ts";
+import { DatabaseError } from "../database/database.ts";
+import { adapterOf, URL_SCHEMES } from "../database/databases.ts";
+import { reasonOfRefusal, toCommandError } from "../database/refusals.ts";
+import {
+  CommandError,
+  ConfigError,
+  ERRORS,
+  PlantStoreError,
+  QuietFailure,
+  reasonOf,
+} from "../errors.ts";
 import type { PlantStore, StoreOutcome } from "../group_commit/plant_store.ts";
-import type { NewPlant } from "../plant/plant.ts";
+import { faultOf, type NewPlant, PLANT_FIELDS } from "../plant/plant.ts";
 import { parsePlant } from "../plant/plant_json.ts";
 import { type Call, DATABASE_FLAG, type Subcommand } from "./command.ts";
 import { grouped } from "./formatting.ts";
@@ -13,37 +23,50 @@ import { progressBar } from "./progress_bar.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
 import type { Io } from "./terminal.ts";
 
+const HELP = `
+A source is a file of lines, as export prints them; "-" for standard input; or
+a database: the file of a SQLite database, or a URL.`;
+
 /**
- * `plant-store import`: a stored plant stays as it is. A refused line is reported, and the import
+ * `plant-store import`: a stored plant stays as it is. What is refused is reported, and the import
  * goes on.
  */
 export const importPlants: Subcommand = {
-  usage: "import <file>",
-  description: 'Add plants from lines of JSON, as export prints them; "-" reads standard input',
+  usage: "import <source>",
+  description: "Add plants from lines of JSON, or from another database",
   flags: [JSON_FLAG, DATABASE_FLAG],
+  help: () => HELP,
   example: "import plants.ndjson",
   run,
 };
 
 /** Adds batch after batch, and prints how many plants were added, present and refused. */
-async function run({ argument: source, flags, config, adapter, io }: Call): Promise<void> {
+async function run({ argument, flags, config, adapter, io }: Call): Promise<void> {
   const { maxBodyBytes } = await config();
   const { name: database, openForWriting } = await adapter();
 
   // A line must have room for any plant that the API accepts: its id may be written longer.
   const maxLineBytes = Math.max(2 ** 26, maxBodyBytes + 64);
-  const input = openInput(source, io);
+  await using source = (await isDatabase(argument))
+    ? await openDatabase(argument, io.stop)
+    : openLines(argument, maxLineBytes, io);
   const progress = progressBar(io);
   const counts = { added: 0, present: 0, refused: 0 };
-  // The last one that was committed or refused.
-  let line = 0;
+  // Of the last item that was committed or refused.
+  let position: Item["position"] | undefined;
+  const reached = () => (position === undefined ? "" : ` after ${source.unit} ${position}`);
 
   try {
+    // Before the database, which would be created for a source that cannot be read.
+    const batches = source.batches();
+    let batch = await batches.next();
+
     const onCreate = (created: string) => progress.print(`Created database "${created}"\n`);
     await using opened = await openForWriting({ create: true, onCreate });
 
-    for await (const { lines, bytes } of batchesOf(input, maxLineBytes, io.stop)) {
-      const plants = lines.flatMap(({ plant }) => plant ?? []);
+    for (; batch.done !== true; batch = await batches.next()) {
+      const { items, bytes } = batch.value;
+      const plants = items.flatMap(({ plant }) => plant ?? []);
       const adding = addAll(plants, opened.plants);
       // After a stop, a batch that is being committed gets a moment more, so that it is counted.
       const added =
@@ -51,12 +74,16 @@ async function run({ argument: source, flags, config, adapter, io }: Call): Prom
         (await withDeadline(adding, STOP_MS, () => undefined));
       if (added === undefined) break;
 
-      const reports = countOutcomes(counts, lines, added);
-      line = lines.at(-1)?.number ?? line;
+      const reports = countOutcomes(counts, items, added);
+      position = items.at(-1)?.position ?? position;
 
-      progress.print(reports.join(""));
+      progress.print(reports.map((report) => `${source.unit} ${report}\n`).join(""));
       await withAbort(io.printed(), io.stop);
-      progress.update({ done: bytes, total: input.size, plants: counts.added + counts.present });
+      progress.update({
+        done: bytes,
+        total: source.size,
+        plants: counts.added + counts.present,
+      });
       // Reading a file does not wait: signals are handled here.
       await eventLoopTurn();
     }
@@ -64,7 +91,9 @@ async function run({ argument: source, flags, config, adapter, io }: Call): Prom
     const reason = reasonOfRefusal(error);
     if (reason === undefined) throw error;
     // Plants that were committed before stay.
-    throw new CommandError(`Cannot add plants after line ${line}: ${reason}`, { cause: error });
+    throw new CommandError(`Cannot add plants${reached()}: ${reason}`, {
+      cause: error,
+    });
   } finally {
     progress.clear();
   }
@@ -73,33 +102,60 @@ async function run({ argument: source, flags, config, adapter, io }: Call): Prom
   const summary = `${grouped(added)} added, ${grouped(present)} already there, ${grouped(refused)} refused`;
 
   if (io.stop.aborted)
-    throw new CommandError(
-      `Stopped after line ${line}, run the import again to continue: ${summary}`,
-    );
+    throw new CommandError(`Stopped${reached()}, run the import again to continue: ${summary}`);
 
-  const result = { database, file: source, ...counts };
+  const result = { database, file: source.name, ...counts };
   await printResult({ io, flags }, result, () => io.stderr(`${summary}\n`));
+  source.requireWhole();
   if (refused > 0) throw new QuietFailure();
+}
+
+/** Where plants come from. Disposing of it closes it. */
+interface Source extends AsyncDisposable {
+  /** For the result: it has no secret. */
+  readonly name: string;
+  /** What an item is, for messages. */
+  readonly unit: "line" | "id";
+  /** How many bytes there are, if that is known. */
+  readonly size?: number | undefined;
+  /** The items that are committed together. After a stop, ends with those that have arrived. */
+  batches(): AsyncIterator<Batch>;
+  /** @throws {DatabaseError} If plants are missing that could not be read. */
+  requireWhole(): void;
+}
+
+interface Batch {
+  readonly items: readonly Item[];
+  /** How much was read up to here, in bytes. */
+  readonly bytes?: number;
+}
+
+/** A plant, or why it is refused. */
+interface Item {
+  /** The number of the line, or the id. */
+  readonly position: number | bigint;
+  readonly plant?: NewPlant;
+  readonly fault?: string;
 }
 
 /**
  * Adds the outcomes of a batch to the counts.
  *
- * @param added The outcome of each line that has a plant, in order.
- * @returns A message for each line that was refused.
+ * @param added The outcome of each item that has a plant, in order.
+ * @returns The position of each item that was refused, and the reason.
  */
 function countOutcomes(
   counts: Record<"added" | "present" | "refused", number>,
-  lines: readonly Line[],
+  items: readonly Item[],
   added: readonly StoreOutcome[],
 ): string[] {
   const outcomes = added.values();
   const reports: string[] = [];
 
-  for (const { number, plant, fault = ERRORS.id_taken.message } of lines) {
+  for (const { position, plant, fault = ERRORS.id_taken.message } of items) {
     const outcome = plant && outcomes.next().value;
     if (outcome === "added" || outcome === "present") counts[outcome]++;
-    else reports.push(`line ${number}: ${fault}\n`);
+    else reports.push(`${position}: ${fault}`);
   }
 
   counts.refused += reports.length;
@@ -112,24 +168,134 @@ const ADD_TIMEOUT_MS = 30_000;
 /** How long a batch may take after a stop, in milliseconds. */
 const STOP_MS = 1_000;
 
-/** The input of an import: bytes that arrive in pieces, and their number if it is known. */
-type Input = ReturnType<typeof openInput>;
+/** Adds plants, and until the deadline those again that another transaction has locked. */
+async function addAll(
+  plants: readonly NewPlant[],
+  store: PlantStore,
+): Promise<readonly StoreOutcome[]> {
+  const deadline = performance.now() + ADD_TIMEOUT_MS;
+  let outcomes = await store.add(plants, { timeoutMs: ADD_TIMEOUT_MS });
 
-/** Opens the input before the database, which would be created if there is none. */
-function openInput(source: string, { stdin }: Io) {
+  while (outcomes.includes("unavailable")) {
+    const timeoutMs = deadline - performance.now();
+    if (timeoutMs <= 0)
+      throw new PlantStoreError("storage_unavailable", undefined, {
+        cause: new Error(LOCKED),
+      });
+    await pause(LOCKED_PAUSE_MS);
+
+    const locked = plants.filter((_, index) => outcomes[index] === "unavailable");
+    const later = (await store.add(locked, { timeoutMs })).values();
+    outcomes = outcomes.map((outcome) =>
+      outcome === "unavailable" ? (later.next().value ?? outcome) : outcome,
+    );
+  }
+
+  return outcomes;
+}
+
+/** How long to wait before adding locked plants again, in milliseconds. */
+const LOCKED_PAUSE_MS = 100;
+const LOCKED = "another transaction held a lock for too long";
+
+/** Whether a source is a database: a URL, or a file of SQLite. */
+async function isDatabase(source: string): Promise<boolean> {
+  if (URL_SCHEMES.some((scheme) => source.startsWith(scheme))) return true;
+
+  try {
+    // A pipe is read only once.
+    if (!statSync(source).isFile()) return false;
+    return (await Bun.file(source).slice(0, SQLITE_HEADER.length).text()) === SQLITE_HEADER;
+  } catch {
+    // Reading its lines says why.
+    return false;
+  }
+}
+
+/** https://www.sqlite.org/fileformat2.html#magic_header_string */
+const SQLITE_HEADER = "SQLite format 3\0";
+
+/**
+ * Opens the plants of a database.
+ *
+ * @throws {ConfigError} If the URL cannot be used. The message quotes nothing of it.
+ * @throws {DatabaseError} If the database cannot be used.
+ */
+async function openDatabase(url: string, stop: AbortSignal): Promise<Source> {
+  let adapter: DatabaseAdapter;
+  try {
+    adapter = adapterOf(url);
+  } catch (error) {
+    throw new ConfigError(`Cannot use the source: ${reasonOf(error)}`, {
+      cause: error,
+    });
+  }
+  const reader = await adapter.openPlants();
+  let failure: DatabaseError | undefined;
+
+  return {
+    name: adapter.name,
+    unit: "id",
+
+    async *batches() {
+      try {
+        for await (const page of reader.pages()) {
+          if (stop.aborted) return;
+          const items = page.map((plant) => checkPlant(plant));
+          for (let start = 0; start < items.length; start += BATCH_ITEMS)
+            yield { items: items.slice(start, start + BATCH_ITEMS) };
+        }
+      } catch (error) {
+        // What can be read of a corrupt database is added.
+        if (error instanceof DatabaseError) failure = error;
+        else
+          throw toCommandError(error, {
+            action: "read the plants",
+            database: adapter.name,
+          });
+      }
+    },
+
+    requireWhole() {
+      if (failure !== undefined) throw failure;
+    },
+    [Symbol.asyncDispose]: () => reader[Symbol.asyncDispose](),
+  };
+}
+
+/** Checks a plant as the API checks a body: SQL may have stored what the API refuses. */
+function checkPlant(plant: NewPlant): Item {
+  const faults = PLANT_FIELDS.flatMap((field) => {
+    const fault = faultOf(field, plant[field]);
+    return fault === undefined ? [] : [`\`${field}\` ${fault}`];
+  });
+  const position = plant.id;
+  return faults.length === 0 ? { position, plant } : { position, fault: faults.join("; ") };
+}
+
+/** Opens lines of JSON: a file, or standard input. */
+function openLines(name: string, maxBytes: number, { stdin, stop }: Io): Source {
   const refuse = (cause: unknown): never => {
-    throw new CommandError(`Cannot read "${source}": ${reasonOf(cause)}`, { cause });
+    throw new CommandError(`Cannot read "${name}": ${reasonOf(cause)}`, {
+      cause,
+    });
   };
 
   try {
-    if (source === "-" && isStdinClosed()) throw new Error("standard input is closed");
-    const stats = source === "-" ? undefined : statSync(source);
-    const reader = (stats === undefined ? stdin() : streamOf(source, stats)).getReader();
+    if (name === "-" && isStdinClosed()) throw new Error("standard input is closed");
+    const stats = name === "-" ? undefined : statSync(name);
+    const reader = (stats === undefined ? stdin() : streamOf(name, stats)).getReader();
+    const read = () => withAbort(reader.read().catch(refuse), stop);
+
     return {
-      read: () => reader.read().catch(refuse),
-      cancel: () => reader.cancel(),
+      name,
+      unit: "line",
       // A named pipe has no size.
       size: stats?.isFile() ? stats.size : undefined,
+      batches: () => batchesOf(splitLines(read, maxBytes), maxBytes),
+      requireWhole() {},
+      // A read error is reported by the read.
+      [Symbol.asyncDispose]: async () => void reader.cancel().catch(() => {}),
     };
   } catch (cause) {
     return refuse(cause);
@@ -155,75 +321,40 @@ function streamOf(source: string, stats: Stats): ReadableStream<Uint8Array> {
   return Readable.toWeb(createReadStream(source)) as unknown as ReadableStream<Uint8Array>;
 }
 
-/** Adds plants, and until the deadline those again that another transaction has locked. */
-async function addAll(
-  plants: readonly NewPlant[],
-  store: PlantStore,
-): Promise<readonly StoreOutcome[]> {
-  const deadline = performance.now() + ADD_TIMEOUT_MS;
-  let outcomes = await store.add(plants, { timeoutMs: ADD_TIMEOUT_MS });
-
-  while (outcomes.includes("unavailable")) {
-    const timeoutMs = deadline - performance.now();
-    if (timeoutMs <= 0)
-      throw new PlantStoreError("storage_unavailable", undefined, { cause: new Error(LOCKED) });
-    await pause(LOCKED_PAUSE_MS);
-
-    const locked = plants.filter((_, index) => outcomes[index] === "unavailable");
-    const later = (await store.add(locked, { timeoutMs })).values();
-    outcomes = outcomes.map((outcome) =>
-      outcome === "unavailable" ? (later.next().value ?? outcome) : outcome,
-    );
-  }
-
-  return outcomes;
-}
-
-/** How long to wait before adding locked plants again, in milliseconds. */
-const LOCKED_PAUSE_MS = 100;
-const LOCKED = "another transaction held a lock for too long";
-
-/** A line that is not blank: a plant, or why it is refused. */
-interface Line {
-  readonly number: number;
-  readonly plant?: NewPlant;
-  readonly fault?: string;
-}
-
-/** A batch ends at this many lines, or at {@linkcode BATCH_BYTES}. */
-const BATCH_LINES = 1_000;
-/** A batch ends at this many bytes, because a name may be long. */
+/** A batch has at most this many plants, so that a server need not wait long for its commit. */
+const BATCH_ITEMS = 1_000;
+/** A batch of lines ends at this many bytes, because a name may be long. */
 const BATCH_BYTES = 2 ** 22;
 
-/**
- * The lines that are committed together, each time with how much of the input was read, in bytes.
- * After a stop, ends with those that have arrived completely.
- */
-async function* batchesOf(input: Input, maxBytes: number, stop: AbortSignal) {
-  let lines: Line[] = [];
+/** The lines that are committed together, without blank ones. */
+async function* batchesOf(
+  input: ReturnType<typeof splitLines>,
+  maxBytes: number,
+): AsyncGenerator<Batch> {
+  let items: Item[] = [];
   let number = 0;
   let bytes = 0;
   /** How many bytes the batches before have. */
   let before = 0;
 
-  for await (const pieces of splitLines(input, maxBytes, stop)) {
-    for (const { length, content } of pieces) {
+  for await (const lines of input) {
+    for (const { length, content } of lines) {
       number++;
       bytes += length + 1;
       if (number === 1) requireLinesOfJson(content);
-      const line = checkLine(number, content, maxBytes);
-      if (line === undefined) continue;
+      const item = checkLine(number, content, maxBytes);
+      if (item === undefined) continue;
 
-      lines.push(line);
-      if (lines.length < BATCH_LINES && bytes - before < BATCH_BYTES) continue;
+      items.push(item);
+      if (items.length < BATCH_ITEMS && bytes - before < BATCH_BYTES) continue;
 
-      yield { lines, bytes };
-      lines = [];
+      yield { items, bytes };
+      items = [];
       before = bytes;
     }
   }
 
-  yield { lines, bytes };
+  yield { items, bytes };
 }
 
 /** @throws {CommandError} If the first line is that of another format: every line would be refused. */
@@ -238,7 +369,7 @@ function requireLinesOfJson(line: Uint8Array = new Uint8Array()): void {
 
 /** How a first line of another format begins, byte by byte. */
 const FORMATS: readonly (readonly [RegExp, what: string])[] = [
-  [/^SQLite format 3\0/, "a database of SQLite: put a backup in place with plant-store restore"],
+  [/^SQLite format 3\0/, "a database of SQLite: name its file"],
   [/^\p{Cc}\x8b/u, "gzip: decompress it first (`gunzip -c`)"],
   [/^(?:\xff\xfe|\xfe\xff|.?\0)/s, "UTF-16: convert it first (`iconv -f UTF-16 -t UTF-8`)"],
   [/^(?:\xef\xbb\xbf)?[^{}[\],;\t]+(?:[,;\t][^{}[\]]*)+$/, "CSV: convert it first"],
@@ -246,21 +377,21 @@ const FORMATS: readonly (readonly [RegExp, what: string])[] = [
 
 /** Checks a line as the API checks a body; returns `undefined` if it is blank. */
 function checkLine(
-  number: number,
+  position: number,
   content: Uint8Array | undefined,
   maxBytes: number,
-): Line | undefined {
+): Item | undefined {
   if (content === undefined) {
-    return { number, fault: `the line must have at most ${maxBytes} bytes` };
+    return { position, fault: `the line must have at most ${maxBytes} bytes` };
   }
 
   try {
-    return { number, plant: parsePlant(content, "the line") };
+    return { position, plant: parsePlant(content, "the line") };
   } catch (error) {
     if (!(error instanceof PlantStoreError)) throw error;
     // The decoder drops a byte order mark, which may be all that the first line of a file has.
     const isBlank = /^[ \t\r]*$/.test(new TextDecoder().decode(content));
-    return isBlank ? undefined : { number, fault: error.message };
+    return isBlank ? undefined : { position, fault: error.message };
   }
 }
 
@@ -269,46 +400,45 @@ const NEWLINE = 0x0a;
 /**
  * The lines that end in each chunk, without their ends. Keeps no more of a line in memory than the
  * limit: a line that is longer has no content.
+ *
+ * @param read Resolves to `undefined` after a stop.
  */
-async function* splitLines(input: Input, maxBytes: number, stop: AbortSignal) {
+async function* splitLines(
+  read: () => Promise<{ done: boolean; value?: Uint8Array | undefined } | undefined>,
+  maxBytes: number,
+) {
   /** Of the line that the chunks so far have not ended. */
   let parts: Uint8Array[] = [];
   let length = 0;
 
-  try {
+  for (;;) {
+    const result = await read();
+    // The stop cuts the last line off: it does not count.
+    if (result === undefined) return;
+
+    // Ends the last line, which may have no newline. After one, another blank line changes nothing.
+    const chunk = result.value ?? Uint8Array.of(NEWLINE);
+    const lines: { length: number; content: Uint8Array | undefined }[] = [];
+    let start = 0;
+
     for (;;) {
-      const read = await withAbort(input.read(), stop);
-      // The stop cuts the last line off: it does not count.
-      if (read === undefined) return;
+      const end = chunk.indexOf(NEWLINE, start);
+      const part = chunk.subarray(start, end === -1 ? chunk.length : end);
+      length += part.length;
+      if (length > maxBytes) parts = [];
+      else parts.push(part);
+      if (end === -1) break;
 
-      // Ends the last line, which may have no newline. After one, another blank line changes
-      // nothing.
-      const chunk = read.value ?? Uint8Array.of(NEWLINE);
-      const lines: { length: number; content: Uint8Array | undefined }[] = [];
-      let start = 0;
-
-      for (;;) {
-        const end = chunk.indexOf(NEWLINE, start);
-        const part = chunk.subarray(start, end === -1 ? chunk.length : end);
-        length += part.length;
-        if (length > maxBytes) parts = [];
-        else parts.push(part);
-        if (end === -1) break;
-
-        const content = parts.length === 1 ? parts[0] : Buffer.concat(parts);
-        lines.push({ length, content: length > maxBytes ? undefined : content });
-        parts = [];
-        length = 0;
-        start = end + 1;
-      }
-
-      yield lines;
-      if (read.done) return;
-      // A line can be longer than a batch, and reading a file does not wait.
-      await eventLoopTurn();
+      const content = parts.length === 1 ? parts[0] : Buffer.concat(parts);
+      lines.push({ length, content: length > maxBytes ? undefined : content });
+      parts = [];
+      length = 0;
+      start = end + 1;
     }
-  } finally {
-    // A read error is reported by the read.
-    void input.cancel().catch(() => {});
+
+    yield lines;
+    if (result.done) return;
+    // A line can be longer than a batch, and reading a file does not wait.
+    await eventLoopTurn();
   }
 }

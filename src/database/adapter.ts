@@ -220,7 +220,7 @@ export interface Progress {
   /** How many plants are done. @default unknown: no rate */
   readonly plants?: number | undefined;
   /** How much is done, in any unit. @default {plants} */
-  readonly done?: number;
+  readonly done?: number | undefined;
   /** How much there is, in the same unit. @default unknown: no bar */
   readonly total?: number | undefined;
 }

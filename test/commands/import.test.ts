@@ -1,6 +1,6 @@
 import type { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { existsSync, mkdirSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 import { progressBar } from "../../src/commands/progress_bar.ts";
@@ -8,6 +8,7 @@ import type { Io } from "../../src/commands/terminal.ts";
 import { connect } from "../../src/database/sqlite/bun_driver.ts";
 import { isRequired, PLANT_FIELDS } from "../../src/plant/plant.ts";
 import { TOKEN } from "../support/client.ts";
+import { damage, makeLargeDatabase } from "../support/damage.ts";
 import { databaseFixture, HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { executable } from "../support/executable.ts";
 import { makeLedger } from "../support/ledger.ts";
@@ -149,19 +150,114 @@ test.each<[string, Uint8Array, string]>([
   [
     "a backup of SQLite",
     Buffer.from("SQLite format 3\0\x10\0\x02\x02\0@  \0\0\0\n"),
-    "a database of SQLite: put a backup in place with plant-store restore",
+    "a database of SQLite: name its file",
   ],
   ["CSV", Buffer.from("id,name,tag\n1,Fern,\n"), "CSV: convert it first"],
   ["CSV in quotes", Buffer.from('\uFEFF"id";"name"\r\n1;"Fern"\r\n'), "CSV: convert it first"],
   ["CSV without a header", Buffer.from("1\tFern\tindoor\n2\tIvy\n"), "CSV: convert it first"],
-])("import names %s once, and adds nothing", async (_what, bytes, what) => {
-  using database = await databaseFixture([]);
+])("import names %s once, and makes no database", async (_what, bytes, what) => {
+  using directory = emptyDirectory(memoryDirectory());
+  const path = directory.at("plants.db");
   const chunks = Array.from(bytes, (byte) => Uint8Array.of(byte));
-  expect(await importedFrom(database.path, chunks)).toMatchObject({
+  expect(await importedFrom(path, chunks)).toMatchObject({
     exitCode: 1,
     stderr: `Cannot add plants: expected a JSON object a line in UTF-8, got ${what}\n`,
   });
-  expect(await exported(database.path)).toBe("");
+  expect(existsSync(path)).toBe(false);
+});
+
+test.each([
+  ["path", (path: string) => path],
+  ["URL", (path: string) => `file:${path}`],
+])("import of a database by its %s adds its plants, exactly", async (_what, sourceOf) => {
+  using source = await databaseFixture(HOSTILE_PLANTS);
+  using database = await databaseFixture([ivy({ id: 100n })]);
+  const present = HOSTILE_PLANTS.length;
+
+  for (const counts of [`${present} added, 0`, `0 added, ${present}`])
+    expect(await imported(database.path, sourceOf(source.path))).toEqual({
+      exitCode: 0,
+      stdout: "",
+      stderr: `${counts} already there, 0 refused\n`,
+    });
+
+  const lines = (await exported(database.path)).replace(`${jsonOf(ivy({ id: 100n }))}\n`, "");
+  expect(lines).toBe(await exported(source.path));
+});
+
+test("import of a database adds many batches while a server runs on each", async () => {
+  using directory = emptyDirectory(memoryDirectory());
+  using source = await databaseFixture([]);
+  await importedFrom(source.path, linesOf(9_000));
+  const serve = async (...args: string[]) =>
+    await startServer({ cwd: directory.path, env: { AUTH_TOKENS: TOKEN }, args });
+  await using servers = new AsyncDisposableStack();
+  servers.use(await serve("--database", source.path));
+  servers.use(await serve());
+
+  const run = await runToEnd({ args: ["import", source.path, "--json"], cwd: directory.path });
+  expect(run).toMatchObject({ exitCode: 0, stderr: "" });
+  expect(JSON.parse(run.stdout)).toEqual({
+    database: "plants.db",
+    file: source.path,
+    added: 9_000,
+    present: 0,
+    refused: 0,
+  });
+  expect(await exported(directory.at("plants.db"))).toBe(linesOf(9_000).join(""));
+});
+
+test("import of a database names each plant that it refuses by its id, and adds the others", async () => {
+  using source = await databaseFixture([fern({ id: 1n }), fern({ id: 2n }), fern({ id: 3n })]);
+  using client = connect(source.path);
+  client.run(`UPDATE plants SET ${TEXT} = 'a' || char(0) WHERE id = 1`);
+  using database = await databaseFixture([ivy({ id: 2n })]);
+
+  expect(await imported(database.path, source.path)).toEqual({
+    exitCode: 1,
+    stdout: "",
+    stderr: [
+      `id 1: \`${TEXT}\` must not contain U+0000 or a lone surrogate`,
+      "id 2: `id` is taken by a different plant; choose another id",
+      "1 added, 0 already there, 2 refused\n",
+    ].join("\n"),
+  });
+});
+
+test("import of a corrupt database adds what can be read, says what is missing, and fails", async () => {
+  using directory = emptyDirectory();
+  const source = directory.at("source.db");
+  makeLargeDatabase(source, 20_000);
+  damage(source, "flipped bits in a page in the middle");
+  const path = directory.at("plants.db");
+
+  const { exitCode, stderr } = await imported(path, source);
+  const lines = (await exported(path)).trimEnd().split("\n").length;
+  expect(exitCode).toBe(1);
+  expect(lines).toBeGreaterThan(19_000);
+  expect(stderr.split("\n")).toEqual([
+    `Created database "${path}"`,
+    `${lines.toLocaleString("en")} added, 0 already there, 0 refused`,
+    expect.stringMatching(
+      new RegExp(
+        `^Database "${RegExp.escape(source)}" is corrupt \\(.*\\): read ${lines} plants; some are missing `,
+      ),
+    ),
+    "",
+  ]);
+});
+
+test.each([
+  ["postgres://:secret@", 2, /^Cannot use the source: [^\n]+\n$/],
+  ["file:missing.db", 1, /^Cannot open database "missing.db": there is no such file[^\n]*\n$/],
+  ["file:", 2, /^Cannot use the source: expected [^\n]+\n$/],
+])("import of %s is refused, and makes no database", async (source, exitCode, says) => {
+  using directory = emptyDirectory(memoryDirectory());
+  const path = directory.at("plants.db");
+  const result = await imported(path, source);
+  expect(result).toEqual({ exitCode, stdout: "", stderr: expect.stringMatching(says) });
+  expect(result.stderr).not.toContain("secret");
+  expect(existsSync(path)).toBe(false);
 });
 
 test("import counts blank lines, and reports lines in their order over many batches", async () => {
@@ -246,21 +342,26 @@ test("import that is stopped keeps what it has read, and says how far it got", a
   expect(await exported(database.path)).toBe(linesOf(1_500).join(""));
 });
 
+/** What a process has read so far, in bytes: proc_pid_io(5). */
+function charactersRead(pid: number): number {
+  return Number(/^rchar: (\d+)$/m.exec(readFileSync(`/proc/${pid}/io`, "latin1"))?.[1]);
+}
+
 const skipsZeros = !existsSync("/dev/zero");
 if (skipsZeros) console.warn("Skipped, import of a device: there is no /dev/zero");
 
-test.concurrent.skipIf(skipsZeros).each(["-", "/dev/zero"])(
+test.concurrent.skipIf(skipsZeros || skipsProc()).each(["-", "/dev/zero"])(
   "SIGINT ends an import of %s, whose line has no end",
   async (source) => {
     using directory = emptyDirectory(memoryDirectory());
     const program = shell('exec "$@" < /dev/zero');
     await using run = start({ program, args: ["import", source], cwd: directory.path });
 
-    while (!existsSync(directory.at("plants.db-wal"))) await Bun.sleep(5);
+    while (charactersRead(run.child.pid) < 10_000_000) await Bun.sleep(5);
     run.child.kill("SIGINT");
     expect(await run.child.exited).toBe(1);
     expect(await run.stderr.end).toMatch(
-      /^Created database "[^\n]+"\nStopped after line 0, run the import again to continue: 0 added, [^\n]+\n$/,
+      /^Created database "[^\n]+"\nStopped, run the import again to continue: 0 added, [^\n]+\n$/,
     );
   },
 );
@@ -278,13 +379,13 @@ test.each([
     "adds its plants once that ends",
     (other: Database) => other.run("ROLLBACK"),
     0,
-    "1 added, 0 already there, 0 refused",
+    "1,001 added, 0 already there, 0 refused",
   ],
   [
     "ends when it is stopped",
     (_: Database, stop: AbortController) => stop.abort(),
     1,
-    "Stopped after line 0, run the import again to continue: 0 added, 0 already there, 0 refused",
+    "Stopped after line 1000, run the import again to continue: 1,000 added, 0 already there, 0 refused",
   ],
 ])(
   "import waits while another process holds the lock, and %s",
@@ -293,14 +394,15 @@ test.each([
     using other = connect(database.path);
     const stop = new AbortController();
 
-    // Input is asked for once the database is open, and the turns of the event loop go on while the
-    // import waits.
-    const chunks = textsThen([FERN], () => {
+    async function* chunks() {
+      yield linesOf(1_000).join("");
+      // The first batch is committed. The turns of the event loop go on while the import waits.
       other.run("BEGIN IMMEDIATE");
       setTimeout(() => end(other, stop), 50);
-    });
+      yield jsonOf(fern({ id: 1_000 }));
+    }
 
-    expect(await importedFrom(database.path, chunks, { stop: stop.signal })).toEqual({
+    expect(await importedFrom(database.path, chunks(), { stop: stop.signal })).toEqual({
       exitCode,
       stdout: "",
       stderr: `${stderr}\n`,

@@ -163,7 +163,7 @@ test.each([
 
 test("with --json, a usage error is exit code 2, and prints no JSON", async () => {
   using here = await world();
-  const stderr = "error: missing required argument 'file'\nSee plant-store import --help\n";
+  const stderr = "error: missing required argument 'source'\nSee plant-store import --help\n";
   expect(await here.call("import")).toEqual({ exitCode: 2, stdout: "", stderr });
 });
 

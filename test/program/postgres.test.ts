@@ -165,7 +165,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       expect(await database.importLines(`${jsonOf(fern())}\n`)).toEqual({
         exitCode: 1,
         stdout: "",
-        stderr: "Cannot add plants after line 0: unexpected error (23514)\n",
+        stderr: "Cannot add plants: unexpected error (23514)\n",
       });
     },
   );
@@ -200,8 +200,12 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       const csv = await move(["export", "--format", "csv"], database.url);
       expect(csv).toBe(await move(["export", "--format", "csv"], first));
 
-      await move(["import", file], second);
+      const read = await move(["import", database.url, "--json"], second);
+      expect(read).not.toContain("postgres:");
       expect(await move(["export"], second)).toBe(fromSqlite);
+
+      const again = await move(["import", directory.at("second.db"), "--json"], database.url);
+      expect(JSON.parse(again)).toMatchObject({ added: 0, present: plants.length, refused: 0 });
       expect(fromSqlite.split("\n").length).toBe(plants.length + 1);
     },
   );
