@@ -28,7 +28,7 @@ export const restore: Subcommand = {
         .finally(bar.clear);
       if (restored === undefined) throw new CommandError("Stopped: nothing was restored");
 
-      const { plants, bytes, replaced = null, tokens } = restored;
+      const { plants, bytes, replaced = null, howToAddOthers, tokens } = restored;
       const result = {
         database: database.name,
         file: source,
@@ -43,6 +43,8 @@ export const restore: Subcommand = {
         const size = `${counted(plants, "plant")}, ${sizeOf(bytes)}`;
         const old = replaced === null ? "there were no old files" : `old files in "${replaced}"`;
         io.stderr(`Restored "${source}" to "${database.name}": ${size}; ${old}\n`);
+        if (howToAddOthers !== undefined)
+          io.stderr(`To add plants that only the old files have, ${howToAddOthers}\n`);
         io.stderr(wordsFor(tokens));
       });
     } catch (error) {

@@ -238,6 +238,11 @@ export interface RestoreResult {
   readonly bytes: number;
   /** The directory with the old files; `undefined` if there were none. */
   readonly replaced: string | undefined;
+  /**
+   * How to add the plants of the old files that the backup lacks: `run as garden: plant-store import
+   * …`. `undefined` if there was no database.
+   */
+  readonly howToAddOthers: string | undefined;
   readonly tokens: RestoredTokens;
 }
 

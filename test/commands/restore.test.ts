@@ -8,6 +8,7 @@ import {
   readdirSync,
   readFileSync,
   realpathSync,
+  renameSync,
   rmSync,
   statSync,
   symlinkSync,
@@ -32,6 +33,7 @@ import {
   startServer,
   TEST_TIMEOUT_MS,
 } from "../support/program.ts";
+import { shell } from "../support/shell.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -69,7 +71,7 @@ async function world() {
 }
 
 const DONE =
-  /^Restored "saved\.db" to "plants\.db": 1 plant, \d+ kB; old files in "[^"]+\/plants\.db-replaced-[-0-9TZ.]+"\n$/;
+  /^Restored "saved\.db" to "plants\.db": 1 plant, \d+ kB; old files in "[^"]+\/plants\.db-replaced-[-0-9TZ.]+"\nTo add plants that only the old files have, run as [^\n]+\n$/;
 
 test("restore puts the backup in place, with the old file's mode, and moves all old files away", async () => {
   using here = await world();
@@ -97,6 +99,19 @@ test("restore puts the backup in place, with the old file's mode, and moves all 
 
   await using server = await startServer(here.options);
   expect((await post(server.url, fern({ id: 2n, [TEXT]: "Oak" }))).status).toBe(200);
+});
+
+test("restore prints the line that adds the plants of the old files", async () => {
+  using here = await world();
+  mkdirSync(here.at("it's here"));
+  for (const file of readdirSync(here.at("")).filter((name) => name.startsWith("plants.db")))
+    renameSync(here.at(file), join(here.at("it's here"), file));
+
+  const { stderr } = await here.call("restore", "saved.db", "--database", "it's here/plants.db");
+  const [, line] = /^To add .*, run as \S+ plant-store (.*)$/m.exec(stderr) ?? [];
+  const run = await runToEnd({ program: shell(`exec "$@" ${line}`), cwd: "/" });
+  expect(run).toMatchObject({ exitCode: 0, stderr: "1 added, 0 already there, 0 refused\n" });
+  expect(await here.exported("it's here/plants.db")).toBe(RESTORED + OLD);
 });
 
 test("restore replaces a file that is not a database, and creates one that is missing", async () => {
@@ -570,7 +585,7 @@ test.each(NOT_KNOWN)(
     expect({ exitCode, stderr }).toEqual({
       exitCode: 0,
       stderr: expect.stringMatching(
-        new RegExp(`^Restored [^\n]*\n${RegExp.escape(ACCEPTED_AGAIN)}$`),
+        new RegExp(`^Restored [^\n]*\n(?:To add [^\n]*\n)?${RegExp.escape(ACCEPTED_AGAIN)}$`),
       ),
     });
     expect(await here.statuses()).toEqual([200, 200, 200]);

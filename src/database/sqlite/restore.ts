@@ -14,7 +14,7 @@ import { withDatabaseError } from "./errors.ts";
 import { exclusiveLock } from "./exclusive_lock.ts";
 import { requireUnmarked } from "./markers.ts";
 import { COMPANION_SUFFIXES, databaseFile, restoreDirectory, walBytes } from "./path.ts";
-import { requireOwner, requireTrustedPlace } from "./trust.ts";
+import { howToRun, inShell, requireOwner, requireTrustedPlace } from "./trust.ts";
 
 /**
  * Replaces a database, which may be missing or corrupt, by a copy of a backup. Moves its files into
@@ -51,7 +51,17 @@ export async function restoreSqlite(path: string, source: string, options: ReadO
 
   using _ = exclusiveLock(file, path);
   const { replaced, tokens } = await replace(file, draft, source);
-  return { plants: result.plants, bytes: statSync(file).size, replaced, tokens };
+  return {
+    plants: result.plants,
+    bytes: statSync(file).size,
+    replaced,
+    howToAddOthers: replaced && howToImport(join(replaced, basename(file)), file),
+    tokens,
+  };
+}
+
+function howToImport(old: string, file: string): string | undefined {
+  return existsSync(old) ? howToRun(`import ${inShell(old)}`, file) : undefined;
 }
 
 /** Requires that a backup can replace a database. Returns the database's file, without links. */
