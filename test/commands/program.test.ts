@@ -4,7 +4,7 @@ import { SCOPES } from "../../src/auth/authenticate.ts";
 import { DATABASE_URLS } from "../../src/database/databases.ts";
 import { SETTINGS } from "../../src/settings/settings.ts";
 import { post } from "../support/client.ts";
-import { runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
 import { makeDisk, skipsShim } from "../support/shim.ts";
 import { runCommand } from "../support/stream_io.ts";
@@ -220,5 +220,23 @@ test.skipIf(skipsShim())(
     const stderr = "Cannot write the output: no space left on device\n";
     expect(run).toEqual({ exitCode: 1, stdout: "", stderr });
     expect(disk.isRaised("hit")).toBe(true);
+  },
+);
+
+test.each(["export", "restore plants.db --database restored.db"])(
+  "%s with too few file descriptors ends, without a stack",
+  async (command) => {
+    using here = emptyDirectory();
+    const cwd = here.path;
+    expect((await runToEnd({ cwd, args: ["migrate"] })).exitCode).toBe(0);
+
+    for (let descriptors = 6; descriptors <= 12; descriptors++) {
+      // A loop without an end meets the limit of its processor time, in seconds.
+      const program = shell(`ulimit -n ${descriptors}; ulimit -t 3; exec "$@" ${command}`);
+      const { exitCode, stderr } = await runToEnd({ cwd, program });
+      // Bun ends a process that has none for a Worker.
+      expect(stderr).toMatch(/^(?:Cannot .+\n)?$|ran out of file descriptors/);
+      expect(exitCode).toBe(stderr === "" ? 0 : 1);
+    }
   },
 );

@@ -1,6 +1,6 @@
 import { FFIType } from "bun:ffi";
 import { existsSync } from "node:fs";
-import { type FileHandle, link, mkdtemp, open, readdir, rm } from "node:fs/promises";
+import { type FileHandle, link, mkdtemp, open, readdir, rm, rmdir } from "node:fs/promises";
 import { join } from "node:path";
 
 import { DatabaseError } from "../database.ts";
@@ -81,7 +81,12 @@ export async function complete({ file }: Draft, mode: number): Promise<void> {
 async function lockedDirectory(place: string, stack: AsyncDisposableStack): Promise<string> {
   for (;;) {
     const directory = await mkdtemp(join(place, PREFIX));
-    const handle = await open(directory).catch(() => undefined);
+    const handle = await open(directory).catch(async (error: unknown) => {
+      // Without a free descriptor, for example, the next one could not be opened either.
+      if (!existsSync(directory)) return undefined;
+      await rmdir(directory).catch(() => {});
+      throw error;
+    });
     if (handle === undefined) continue;
 
     lock(handle, LOCK_EX);

@@ -17,7 +17,7 @@ type PlantRow = typeof plants.$inferSelect;
  */
 export function openPlants(path: string): OpenPlants {
   const client = connect(path, { access: "read" });
-  const marker = corruptionMarker(path);
+  const marker = withDatabaseError("open", path, () => corruptionMarker(path));
 
   return {
     async *pages() {
