@@ -235,8 +235,9 @@ test.each(["export", "restore plants.db --database restored.db"])(
       const program = shell(`ulimit -n ${descriptors}; ulimit -t 3; exec "$@" ${command}`);
       const { exitCode, stderr } = await runToEnd({ cwd, program });
       // Bun ends a process that has none for a Worker.
-      expect(stderr).toMatch(/^(?:Cannot .+\n)?$|ran out of file descriptors/);
-      expect(exitCode).toBe(stderr === "" ? 0 : 1);
+      const says = exitCode === 0 ? /^(?:Restored .+\n)?$/ : /^Cannot .+\n$|ran out of file desc/;
+      expect(stderr).toMatch(says);
+      expect(exitCode).toBeLessThan(2);
     }
   },
 );
