@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs";
 import { isatty } from "node:tty";
 
-import { Output } from "./commands/output.ts";
+import { isNull, Output } from "./commands/output.ts";
 import { run } from "./commands/program.ts";
 
 /** How long to wait for a reader of stderr that takes nothing, in milliseconds. */
@@ -50,6 +50,7 @@ process.exitCode = await run(process.argv.slice(2), process.env, {
   stdin: () => Bun.stdin.stream(),
   isTerminal,
   isStdoutTerminal: isatty(1),
+  isStdoutNull: isNull(1),
   isAnsi,
   canAsk: isTerminal && isatty(0),
   hasColors: isAnsi && !process.env["NO_COLOR"],

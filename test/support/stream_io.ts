@@ -28,6 +28,7 @@ export async function runCommand(
     stdin: () => streamOf([]),
     isTerminal: false,
     isStdoutTerminal: false,
+    isStdoutNull: false,
     isAnsi: false,
     hasColors: false,
     canAsk: false,
