@@ -2,7 +2,7 @@ import { withAbort } from "../async/timers.ts";
 import { type Scope, SCOPES } from "../auth/authenticate.ts";
 import { mintToken } from "../auth/token_format.ts";
 import { type TokenRecord, TOKENS_MAX_AGE_MS, type TokenStore } from "../auth/token_store.ts";
-import type { OpenTokens } from "../database/adapter.ts";
+import type { DatabaseAdapter, OpenTokens } from "../database/adapter.ts";
 import { type RefusedAction, toCommandError } from "../database/refusals.ts";
 import { CommandError, ConfigError, escapeControls } from "../errors.ts";
 import { originOf } from "../server/origin.ts";
@@ -38,13 +38,15 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
     flags: [JSON_FLAG, DATABASE_FLAG],
     example: "token list --json",
     async run({ flags, adapter, io }) {
-      const { name: database, openForListing } = await adapter();
+      const { name: database, openForListing, howToRun } = await adapter();
       await withTokens(openForListing, { action: "list the tokens", database }, async (tokens) => {
         const records = await tokens.list();
         await printResult({ io, flags }, records.map(toJson), async () => {
           await writeOutput(io, table(records));
           if (records.length === 0)
-            io.stderr(`No tokens in "${database}". Create one: plant-store token create NAME\n`);
+            io.stderr(
+              `No tokens in "${database}"; to create one, ${howToRun("token create NAME")}\n`,
+            );
         });
       });
     },
@@ -57,9 +59,9 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
     async run({ argument: name, adapter, io }) {
       await changeTokens(adapter, `revoke token ${quoted(name)}`, async (tokens, database) => {
         if (await tokens.revoke(name, new Date()))
-          io.stderr(`Revoked token "${name}" in "${database}".\n`);
+          io.stderr(`Revoked token "${name}" in "${database.name}".\n`);
         else if ((await tokens.list()).some((token) => token.name === name))
-          io.stderr(`Token "${name}" in "${database}" was already revoked.\n`);
+          io.stderr(`Token "${name}" in "${database.name}" was already revoked.\n`);
         else throw noSuchToken("revoke", name, database);
       });
     },
@@ -74,7 +76,7 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
       if (flags["yes"] !== true) await confirmDelete(io, name, (await adapter()).name);
       await changeTokens(adapter, `delete token ${quoted(name)}`, async (tokens, database) => {
         if (!(await tokens.delete(name))) throw noSuchToken("delete", name, database);
-        io.stderr(`Deleted token "${name}" from "${database}".\n`);
+        io.stderr(`Deleted token "${name}" from "${database.name}".\n`);
       });
     },
   },
@@ -86,7 +88,9 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
     async run({ adapter, io }) {
       await changeTokens(adapter, "prune the tokens", async (tokens, database) => {
         const count = await tokens.prune(new Date());
-        io.stderr(`Deleted ${counted(count, "revoked or expired token")} from "${database}".\n`);
+        io.stderr(
+          `Deleted ${counted(count, "revoked or expired token")} from "${database.name}".\n`,
+        );
       });
     },
   },
@@ -94,7 +98,7 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
 
 /** Stores a token, and prints it; deletes it again if it cannot be printed. */
 async function createToken({ argument: name, flags, config, adapter, io }: Call): Promise<void> {
-  const { name: database, openForWriting } = await adapter();
+  const { name: database, openForWriting, howToRun } = await adapter();
 
   const { expires, scope } = flags;
   const lifetimeMs =
@@ -122,13 +126,14 @@ async function createToken({ argument: name, flags, config, adapter, io }: Call)
   const record = { name, digest, createdAt, expiresAt, scopes };
 
   const action = `create token "${name}"`;
-  const advice = `a token of this name may exist now although its secret was not shown: remove it with plant-store token delete ${name}`;
+  const toDelete = howToRun(`token delete ${name}`);
+  const advice = `a token of this name may exist now although its secret was not shown; to remove it, ${toDelete}`;
   const onCreate = (created: string) => io.stderr(`Created database "${created}".\n`);
   const open = () => openForWriting({ create: true, onCreate });
 
   await withTokens(open, { action, database, advice }, async (tokens) => {
     if (!(await tokens.add(record))) {
-      const reason = await whyNotAdded(tokens, name);
+      const reason = await whyNotAdded(tokens, name, toDelete);
       throw new CommandError(`Cannot ${action} in "${database}": ${reason}`);
     }
 
@@ -163,11 +168,11 @@ function trial(origin: string, token: string, scopes: readonly Scope[]): string 
   return `\n${soon}\n\n  curl -i ${call}\n\n${meaning && `${meaning}\n`}`;
 }
 
-async function whyNotAdded(tokens: TokenStore, name: string): Promise<string> {
+async function whyNotAdded(tokens: TokenStore, name: string, toDelete: string): Promise<string> {
   const known = (await tokens.list()).find((token) => token.name === name);
   if (known === undefined || known.revokedAt === null) return "the name is taken";
 
-  return `a revoked token has this name; free it with plant-store token delete ${name}`;
+  return `a revoked token has this name; to free it, ${toDelete}`;
 }
 
 const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 } as const;
@@ -211,21 +216,24 @@ async function confirmDelete(
     throw new CommandError(`Token ${quoted(name)} was not deleted`);
 }
 
-function noSuchToken(action: string, name: string, database: string): CommandError {
-  const reason = "no token has this name; plant-store token list shows all";
-  return new CommandError(`Cannot ${action} token ${quoted(name)} in "${database}": ${reason}`);
+function noSuchToken(action: string, name: string, database: DatabaseAdapter): CommandError {
+  const reason = `no token has this name; to see all, ${database.howToRun("token list")}`;
+  return new CommandError(
+    `Cannot ${action} token ${quoted(name)} in "${database.name}": ${reason}`,
+  );
 }
 
 /** Runs a command on the tokens of a database that exists. */
 async function changeTokens(
   adapter: Call["adapter"],
   action: string,
-  change: (tokens: TokenStore, database: string) => Promise<void>,
+  change: (tokens: TokenStore, database: DatabaseAdapter) => Promise<void>,
 ): Promise<void> {
-  const { name: database, openForWriting } = await adapter();
+  const database = await adapter();
+  const { name, openForWriting, howToRun } = database;
   // A request without a response may still be committed.
-  const advice = "plant-store token list shows whether it was done";
-  return withTokens(openForWriting, { action, database, advice }, (tokens) =>
+  const advice = `to see whether it was done, ${howToRun("token list")}`;
+  return withTokens(openForWriting, { action, database: name, advice }, (tokens) =>
     change(tokens, database),
   );
 }

@@ -32,6 +32,7 @@ import {
   start,
   startServer,
   TEST_TIMEOUT_MS,
+  USER,
 } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
 import { exported, runCommand } from "../support/stream_io.ts";
@@ -196,8 +197,7 @@ test("backup of what is not a database fails with one clear line, and leaves not
   expect(filesIn(directory.path)).toEqual(["plants.db"]);
 });
 
-const MARKED =
-  "it is corrupt (found before); save what can be read: plant-store export; or check it: plant-store check";
+const MARKED = `it is corrupt (found before); to check it, run as ${USER}: plant-store check --database `;
 
 test.each([
   [
@@ -210,7 +210,7 @@ test.each([
     // Its copy could be sound, and lack plants.
     "that its source is marked as corrupt in the meantime",
     (path: string) => corruptionMarker(path).write("found before"),
-    (path: string) => `Cannot copy database "${path}": ${MARKED}`,
+    (path: string) => `Cannot copy database "${path}": ${MARKED}${path}`,
     ["plants.db", "plants.db-corrupt"],
   ],
 ])("backup notices %s, and leaves nothing", async (_what, happen, says, files) => {

@@ -32,6 +32,7 @@ import {
   start,
   startServer,
   TEST_TIMEOUT_MS,
+  USER,
 } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
 
@@ -198,7 +199,15 @@ const REFUSED: [string, (here: World) => void, string][] = [
       ["", "-wal"].forEach((suffix) =>
         copyFileSync(at(`plants.db${suffix}`), at(`bad.db${suffix}`)),
       ),
-    'it has a WAL beside it ("bad.db-wal"); make a backup of that database: plant-store backup\n',
+    `it has a WAL beside it ("bad.db-wal"); to make a backup of it, run as ${USER}: plant-store backup FILE --database HERE/bad.db\n`,
+  ],
+  [
+    "is marked as corrupt",
+    ({ at }) => {
+      copyFileSync(at("saved.db"), at("bad.db"));
+      corruptionMarker(at("bad.db")).write("a page is gone");
+    },
+    `it is corrupt (a page is gone); use an older backup, or to check it, run as ${USER}: plant-store check --database HERE/bad.db\n`,
   ],
 ];
 

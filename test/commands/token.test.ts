@@ -12,6 +12,7 @@ import {
   startOnTerminal,
   startServer,
   TEST_TIMEOUT_MS,
+  USER,
 } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
 
@@ -261,22 +262,41 @@ test.concurrent(
       stderr: 'Deleted token "greenhouse" from "plants.db".\n',
     });
 
+    const howTo = (command: string) =>
+      `run as ${USER}: plant-store token ${command} --database ${here.at("plants.db")}`;
     const cannot = (action: string) => `Cannot ${action} token "greenhouse" in "plants.db": `;
     expect(await here.token("delete", "greenhouse", "--yes")).toMatchObject({
       exitCode: 1,
-      stderr: `${cannot("delete")}no token has this name; plant-store token list shows all\n`,
+      stderr: `${cannot("delete")}no token has this name; to see all, ${howTo("list")}\n`,
     });
 
     for (const name of ["greenhouse", "garden"]) await here.create(name);
     await here.token("revoke", "greenhouse");
     expect(await here.token("create", "greenhouse")).toMatchObject({
       exitCode: 1,
-      stderr: `${cannot("create")}a revoked token has this name; free it with plant-store token delete greenhouse\n`,
+      stderr: `${cannot("create")}a revoked token has this name; to free it, ${howTo("delete greenhouse")}\n`,
     });
     expect((await here.token("prune")).stderr).toBe(
       'Deleted 1 revoked or expired token from "plants.db".\n',
     );
     expect(await here.list()).toMatchObject([{ name: "garden" }]);
+  },
+);
+
+test.concurrent(
+  "what token list prints of a database without tokens creates one there, from another directory",
+  async () => {
+    using here = world();
+    using elsewhere = emptyDirectory();
+    await runToEnd({ cwd: here.cwd, args: ["migrate", "--database", "a garden.db"] });
+    const { stderr } = await here.token("list", "--database", "a garden.db");
+    expect(stderr).toStartWith('No tokens in "a garden.db"; to create one, run as ');
+
+    const [, hint = ""] = /: plant-store (.+)\n$/.exec(stderr) ?? [];
+    const program = shell(`exec "$@" ${hint}`);
+    expect((await runToEnd({ cwd: elsewhere.path, program })).exitCode).toBe(0);
+    const after = await here.token("list", "--database", "a garden.db");
+    expect(after).toMatchObject({ stdout: expect.stringMatching(/^NAME  +active/m), stderr: "" });
   },
 );
 

@@ -21,6 +21,7 @@ import {
   LONG_TEST_TIMEOUT_MS,
   runToEnd,
   startServer,
+  USER,
 } from "../support/program.ts";
 import { stop } from "./health.ts";
 import { LATE_CHECK, LONG_REST } from "./mutations.ts";
@@ -231,7 +232,7 @@ test.each([
   [
     "file:text.db",
     1,
-    '"text.db" is corrupt: file is not a database; save what can be read: plant-store export; then restore a backup\n',
+    `"text.db" is corrupt: file is not a database; to save what can be read before you restore a backup, run as ${USER}: plant-store export --database HERE/text.db > rest.ndjson\n`,
   ],
 ])(
   "check of %s, which is not a database of plant-store, fails with one line",
@@ -239,6 +240,10 @@ test.each([
     using directory = emptyDirectory();
     writeFileSync(join(directory.path, "text.db"), "This is no database.".repeat(100));
     const args = ["check", "--database", url];
-    expect(await runToEnd({ cwd: directory.path, args })).toEqual({ exitCode, stdout: "", stderr });
+    expect(await runToEnd({ cwd: directory.path, args })).toEqual({
+      exitCode,
+      stdout: "",
+      stderr: stderr.replace("HERE", directory.path),
+    });
   },
 );

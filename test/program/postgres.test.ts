@@ -262,7 +262,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       expect(await runToEnd(production)).toEqual({
         exitCode: 1,
         stdout: "",
-        stderr: `Cannot open database "${database.name}": it has no plant-store tables; choose another database with --database; for a new one run plant-store migrate\n`,
+        stderr: `Cannot open database "${database.name}": it has no plant-store tables; choose another database with --database; for a new one run plant-store migrate --database "$DATABASE_URL"\n`,
       });
       expect(await database.run(TABLES)).toEqual([]);
 

@@ -12,11 +12,11 @@ const DEADLINE_MS = 10_000;
 const LATE = String.raw`(?:another transaction held a lock for too long \(55P03\)|it did not respond in time \(DEADLINE\))`;
 
 /** What to do after a change whose outcome is unknown. */
-const LOOK = "; plant-store token list shows whether it was done";
+const LOOK = '; to see whether it was done, run plant-store token list --database "$DATABASE_URL"';
 
 /** What to do after a token was made, or was not. */
 const SECRET_NOT_SHOWN =
-  "; a token of this name may exist now although its secret was not shown: remove it with plant-store token delete new";
+  '; a token of this name may exist now although its secret was not shown; to remove it, run plant-store token delete new --database "$DATABASE_URL"';
 
 /** Commands that read or change tokens: how each says that it could not in time. */
 const LATE_COMMANDS = [
@@ -30,7 +30,7 @@ const LATE_COMMANDS = [
 
 /** The line of a command that could not do this in time. */
 function lateLine(action: string, advice: string): RegExp {
-  return new RegExp(`^Cannot ${action} in database "postgres": ${LATE}${advice}\n$`);
+  return new RegExp(`^Cannot ${action} in database "postgres": ${LATE}${RegExp.escape(advice)}\n$`);
 }
 
 /** The line of a server that goes on without a first token. */
@@ -182,7 +182,7 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
     exitCode: 2,
     stdout: "",
     stderr:
-      'Cannot open database "postgres": the user may not create or alter tables: run plant-store migrate once as a user who may\n',
+      'Cannot open database "postgres": the user may not create or alter tables: run plant-store migrate once, with the URL of a user who may\n',
   };
 
   test("lets serve --check say in one line that a role may not create tables", async () => {

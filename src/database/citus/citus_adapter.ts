@@ -3,6 +3,7 @@ import { DatabaseError } from "../database.ts";
 import { codeOf, withDatabaseError } from "../postgres/errors.ts";
 import { type Opener, POSTGRES } from "../postgres/opener.ts";
 import type { Reached } from "../postgres/postgres_database.ts";
+import { howToRun } from "../postgres/url.ts";
 import { openCitus, serveCitus } from "./citus_database.ts";
 
 /** The ways of a Citus cluster, by its coordinator: what differs from PostgreSQL is where plants are. */
@@ -25,8 +26,7 @@ export const CITUS: Opener = {
   migrate: async (reached, dryRun) => await migrateCitus(reached, await ask(reached), dryRun),
 };
 
-const NOT_DISTRIBUTED =
-  "The database has Citus, but all plants are on this server: to distribute them, stop the servers and run plant-store migrate";
+const NOT_DISTRIBUTED = `The database has Citus, but all plants are on this server: to distribute them, stop the servers and ${howToRun("migrate")}`;
 
 /** Returns whether the plants are distributed. If there are none, `create` distributes them. */
 async function distribute(
@@ -103,7 +103,7 @@ async function ask({ url, connection: { query } }: Reached): Promise<Cluster> {
       );
     if (table === "unknown")
       throw new DatabaseError(
-        "plants is not distributed by id: stop the servers, run undistribute_table('plants'), and then plant-store migrate",
+        `plants is not distributed by id: stop the servers, run undistribute_table('plants'), and then ${howToRun("migrate")}`,
       );
 
     const plants = table === "local" ? await query("SELECT FROM plants LIMIT 1") : [];

@@ -1,6 +1,7 @@
 import { PlantStoreError } from "../../errors.ts";
 import { certificateFailure, NOT_TRUSTED } from "../../tls_failures.ts";
 import { DatabaseError, DatabaseFailure } from "../database.ts";
+import { howToRun } from "./url.ts";
 
 /**
  * A failure of PostgreSQL or of the connection to it. It quotes PostgreSQL's own message only if
@@ -120,7 +121,7 @@ const WORDS: Readonly<Record<string, string>> = {
   "28": "it rejects this user or password",
   "3D000": "it has no such database",
   "42501": "the user lacks a privilege",
-  "42703": "a plant-store table lacks a column: run plant-store migrate, or restore it",
+  "42703": `a plant-store table lacks a column: ${howToRun("migrate")}, or restore it`,
   "42710": NAME_TAKEN,
   "42P01": "a plant-store table is missing: restore the backup",
   "42P07": NAME_TAKEN,

@@ -147,7 +147,7 @@ export async function migrate(connection: Connection): Promise<readonly Migratio
 }
 
 const NO_CREATE =
-  "the user may not create or alter tables: run plant-store migrate once as a user who may";
+  "the user may not create or alter tables: run plant-store migrate once, with the URL of a user who may";
 
 /**
  * The first migration finds the names taken by another application, which `PostgresFailure` says. A

@@ -2,7 +2,7 @@ import { ConfigError } from "../../errors.ts";
 import type { DatabaseAdapter, DatabaseKind, ServingOptions } from "../adapter.ts";
 import type { Opener } from "./opener.ts";
 import type { Reached } from "./postgres_database.ts";
-import { describePostgresUrl, parsePostgresUrl, type PostgresUrl } from "./url.ts";
+import { describePostgresUrl, howToRun, parsePostgresUrl, type PostgresUrl } from "./url.ts";
 
 /** How databases with an extension are opened, by the name of the extension. */
 export type ExtensionOpeners = Readonly<Record<string, () => Promise<Opener>>>;
@@ -49,7 +49,7 @@ export function postgresAdapter(
   return {
     name: url.database,
     describe: () => ({ adapter: "postgres", ...describePostgresUrl(url) }),
-    howToRun: (command) => `run plant-store ${command} --database "$DATABASE_URL"`,
+    howToRun,
 
     openForServing: (options) =>
       onServer((opener, reached) => opener.openForServing(reached, options), readerOf(options)),

@@ -12,7 +12,7 @@ import { Pool, poolMetrics, type PoolOptions } from "./pool.ts";
 import { batchAdder, probe } from "./postgres_plants.ts";
 import { tablesVerifier } from "./tables_verifier.ts";
 import { postgresTokens } from "./tokens.ts";
-import { describeHost, type PostgresUrl } from "./url.ts";
+import { describeHost, howToRun, type PostgresUrl } from "./url.ts";
 
 /** A database that was reached. Disposing of it closes the first connection. */
 export interface Reached extends Disposable {
@@ -243,12 +243,11 @@ async function requireSchema(connection: Connection, access: Access): Promise<bo
   if (access !== "create" && pending.length === MIGRATIONS.length)
     throw new DatabaseError(access === "read" ? NO_TABLES : `${NO_TABLES}; ${CREATE_TABLES}`);
   if (access === "read")
-    throw new DatabaseError("its tables are those of an older version: run plant-store migrate");
+    throw new DatabaseError(`its tables are those of an older version: ${howToRun("migrate")}`);
 
   // Of several that start together, one creates them.
   return (await migrate(connection)).length === MIGRATIONS.length;
 }
 
 const NO_TABLES = "it has no plant-store tables";
-const CREATE_TABLES =
-  "choose another database with --database; for a new one run plant-store migrate";
+const CREATE_TABLES = `choose another database with --database; for a new one ${howToRun("migrate")}`;

@@ -184,3 +184,8 @@ function parseTimeout(text = "2"): number {
   if (seconds >= 1) return seconds * 1_000;
   throw new RangeError("expected connect_timeout to be 1 to 999 seconds");
 }
+
+/** How to run a command on this database. The URL may have a password, which no message has. */
+export function howToRun(command: string): string {
+  return `run plant-store ${command} --database "$DATABASE_URL"`;
+}

@@ -11,7 +11,8 @@ import { complete, draftIn } from "./draft.ts";
 import { withDatabaseError } from "./errors.ts";
 import { CODES, primaryCodeOf } from "./failure.ts";
 import { requireUnmarked } from "./markers.ts";
-import { requireNotRoot } from "./trust.ts";
+import { databaseFile } from "./path.ts";
+import { howToRun, requireNotRoot } from "./trust.ts";
 import { reasonOfCall, startWorker } from "./worker_calls.ts";
 
 /**
@@ -70,8 +71,8 @@ export async function backupSqlite(
 
 /** VACUUM copies what it can reach: the copy of a corrupt tree is sound, with rows missing. */
 function requireSource(path: string): void {
-  const advice = "save what can be read: plant-store export; or check it: plant-store check";
-  withDatabaseError("copy", path, () => requireUnmarked(path, () => advice));
+  const advice = () => `to check it, ${howToRun("check", databaseFile(path))}`;
+  withDatabaseError("copy", path, () => requireUnmarked(path, advice));
 }
 
 /**

@@ -6,6 +6,8 @@ import { DatabaseError } from "../database.ts";
 import type { BackgroundApi } from "./background_worker.ts";
 import { withDatabaseError } from "./errors.ts";
 import { corruptionMarker } from "./markers.ts";
+import { databaseFile } from "./path.ts";
+import { howToRun } from "./trust.ts";
 import { reasonOfCall, startWorker } from "./worker_calls.ts";
 
 /**
@@ -15,7 +17,7 @@ import { reasonOfCall, startWorker } from "./worker_calls.ts";
 export async function checkSqlite(path: string, { stop, onProgress }: ReadOptions) {
   const marker = withDatabaseError("open", path, () => corruptionMarker(path));
   const corrupt = (finding: string) =>
-    `"${path}" is corrupt: ${finding}; save what can be read: plant-store export; then restore a backup`;
+    `"${path}" is corrupt: ${finding}; to save what can be read before you restore a backup, ${howToRun("export", databaseFile(path))} > rest.ndjson`;
   const before = marker.content();
 
   // A step of SQLite can take seconds: after a signal the process does not wait for it.

@@ -72,8 +72,13 @@ function requireUsable(path: string, source: string): string {
       throw new DatabaseError("it is not a file");
     // The newest plants of a file in use, or of a copy of it, are in the WAL.
     if (walBytes(source) > 0)
-      throw new DatabaseError(`it has a WAL beside it ("${basename(source)}-wal"); ${MAKE_BACKUP}`);
-    requireUnmarked(source, () => "use an older backup, or check it: plant-store check");
+      throw new DatabaseError(
+        `it has a WAL beside it ("${basename(source)}-wal"); to make a backup of it, ${howToRun("backup FILE", databaseFile(source))}`,
+      );
+    requireUnmarked(
+      source,
+      () => `use an older backup, or to check it, ${howToRun("check", databaseFile(source))}`,
+    );
   });
 
   return withDatabaseError("replace", path, () => {
@@ -87,8 +92,6 @@ function requireUsable(path: string, source: string): string {
     return file;
   });
 }
-
-const MAKE_BACKUP = "make a backup of that database: plant-store backup";
 
 /** Copies a backup into a draft, and checks the copy: a message names the backup. */
 async function copyAndCheck(source: string, draft: string, { onProgress }: ReadOptions) {

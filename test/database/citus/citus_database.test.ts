@@ -389,7 +389,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
     expect(await before.plants.add(fern())).toBe("present");
     expect(await before.ready()).toEqual([]);
     expect(log).toEqual([
-      "The database has Citus, but all plants are on this server: to distribute them, stop the servers and run plant-store migrate",
+      'The database has Citus, but all plants are on this server: to distribute them, stop the servers and run plant-store migrate --database "$DATABASE_URL"',
     ]);
 
     const dry = await adapter().migrate({ dryRun: true });
@@ -439,8 +439,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
     await cluster.empty();
     await postgresAdapter(url()).migrate({ dryRun: false });
     await cluster.run("SELECT create_reference_table('plants')");
-    const message =
-      "plants is not distributed by id: stop the servers, run undistribute_table('plants'), and then plant-store migrate";
+    const message = `plants is not distributed by id: stop the servers, run undistribute_table('plants'), and then run plant-store migrate --database "$DATABASE_URL"`;
     const of = adapter();
     await expect(of.openForServing({ gather })).rejects.toThrow(message);
     await expect(of.openPlants()).rejects.toThrow(message);

@@ -72,7 +72,7 @@ describe.skipIf(skipsCluster())("a fork on PostgreSQL", () => {
     await (await openPostgres(url))[Symbol.asyncDispose]();
 
     await expect(forked.openPostgres(url, { access: "read" })).rejects.toThrow(
-      `Cannot open database "${database.name}": its tables are those of an older version: run plant-store migrate`,
+      `Cannot open database "${database.name}": its tables are those of an older version: run plant-store migrate --database "$DATABASE_URL"`,
     );
     await forked.migratePostgres(url);
     await (await forked.openPostgres(url, { access: "read" }))[Symbol.asyncDispose]();

@@ -88,7 +88,7 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     await cluster().run("CREATE ROLE gardener LOGIN", "REVOKE CREATE ON SCHEMA public FROM PUBLIC");
     const asGardener = cluster().url("postgres", "gardener");
     await expect(open("create", asGardener)).rejects.toThrow(
-      'Cannot open database "postgres": the user may not create or alter tables: run plant-store migrate once as a user who may',
+      'Cannot open database "postgres": the user may not create or alter tables: run plant-store migrate once, with the URL of a user who may',
     );
 
     await (await open())[Symbol.asyncDispose]();

@@ -260,7 +260,7 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
 
     await database.run(`ALTER TABLE plants DROP COLUMN "${OPTIONAL_TEXT}"`);
     const message =
-      "a plant-store table lacks a column: run plant-store migrate, or restore it (42703)";
+      'a plant-store table lacks a column: run plant-store migrate --database "$DATABASE_URL", or restore it (42703)';
     await expect(probe(server)).rejects.toThrow(message);
     await expect(server.add(FERN)).rejects.toThrow(message);
   });

@@ -95,7 +95,7 @@ test("a check that finds nothing keeps a marker that was written in the meantime
     const result = checkDuring(database.path, () => corruptionMarker(database.path).write(finding));
     await expect(result).rejects.toEqual(
       new DatabaseError(
-        `"${database.path}" is corrupt: ${finding}; save what can be read: plant-store export; then restore a backup`,
+        `"${database.path}" is corrupt: ${finding}; to save what can be read before you restore a backup, run as ${USER}: plant-store export --database ${database.path} > rest.ndjson`,
       ),
     );
     expect(corruptionMarker(database.path).finding()).toBe(finding);
@@ -112,6 +112,6 @@ test("a check that finds nothing keeps the marker of a file that has replaced th
   const result = checkDuring(database.path, () =>
     renameSync(`${database.path}-new`, database.path),
   );
-  await expect(result).rejects.toThrow(`"${database.path}" is corrupt: found before; save`);
+  await expect(result).rejects.toThrow(`"${database.path}" is corrupt: found before; to save`);
   expect(corruptionMarker(database.path).finding()).toBe("found before");
 });
