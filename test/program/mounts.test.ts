@@ -134,7 +134,7 @@ test.skipIf(skips)(
 );
 
 test.skipIf(skips)(
-  "the guide's lines add the plants below a mount point to those on the disk, name the ids that are taken, and start the server",
+  "the guide's lines add the plants below a mount point to those on the disk, name the ids that are taken, and start the server; a second run moves nothing",
   async () => {
     using here = emptyDirectory();
     for (const name of ["disk", "data"]) mkdirSync(here.at(name));
@@ -142,25 +142,34 @@ test.skipIf(skips)(
     writeFileSync(here.at("disk.ndjson"), `${jsonOf(fern())}\n`);
     writeFileSync(here.at("below.ndjson"), `${jsonOf(ivy())}\n${jsonOf(ivy({ id: 2n }))}\n`);
 
-    const [lines = ""] = blocks("A database below its mount point", "sh");
+    const [block = ""] = blocks("A database below its mount point", "sh");
+    const lines = block
+      .replaceAll("/var/lib/plant-store", here.at("data"))
+      .replace("-o plant-store -g plant-store ", "")
+      .replace("mount ", "mount -T fstab ");
     const script = `
       systemctl() { echo "systemctl $*"; }
       runuser() { shift 3; "$@"; }
       plant-store import disk.ndjson --database disk/plants.db
       plant-store import below.ndjson --database data/plants.db
-      ${lines.replaceAll("/var/lib/plant-store", here.at("data")).replaceAll("/root/", "").replace("mount ", "mount -T fstab ")}
-      plant-store export --database data/plants.db`;
+      ${lines}
+      ${lines}
+      plant-store export --database data/plants.db
+      plant-store export --database data-below/plants.db`;
     const { stdout, stderr } = await runToEnd({
       program: ["unshare", "--mount", "sh", "-c", script],
       cwd: here.path,
       env: { PATH: `${dirname(executable()[0])}:${process.env["PATH"]}` },
     });
 
-    expect(stdout).toBe(
-      `systemctl stop plant-store\nsystemctl start plant-store\n${jsonOf(fern())}\n${jsonOf(ivy({ id: 2n }))}\n`,
-    );
+    const restart = "systemctl stop plant-store\nsystemctl start plant-store\n";
+    const [onDisk, below] = [
+      [fern(), ivy({ id: 2n })],
+      [ivy(), ivy({ id: 2n })],
+    ].map((plants) => plants.map((plant) => `${jsonOf(plant)}\n`).join(""));
+    expect(stdout).toBe(`${restart}${restart}${onDisk}${below}`);
     expect(stderr).toEndWith(
-      "line 1: `id` is taken by a different plant; choose another id\n1 added, 0 already there, 1 refused\n",
+      "id 1: `id` is taken by a different plant; choose another id\n1 added, 0 already there, 1 refused\n",
     );
   },
 );
