@@ -98,8 +98,8 @@ test.skipIf(skipsWithout("sqlite3", "sqlite3"))(
       expect(ended).toMatchObject({ exitCode: 0 });
       return ended.stdout;
     };
-    const lineOf = (heading: string) =>
-      (STORE + blocks(heading, "sh")[0])
+    const linesOf = (heading: string) =>
+      (STORE + blocks(heading, "sh").join(""))
         .replaceAll(/runuser .*-- |\/var\/lib\/plant-store\//g, "")
         .replace(/\/var\/backups\/.*/, "copy.db");
 
@@ -107,13 +107,13 @@ test.skipIf(skipsWithout("sqlite3", "sqlite3"))(
     await using server = await startServer({ program: ["plant-store"], cwd: home.path, env });
     expect(await postNumbered(server.url, old, 7)).toBe(200);
 
-    const [created = ""] = (await follow(lineOf("Rotate a token"))).split("\n");
+    const [created = ""] = (await follow(linesOf("Rotate a token"))).split("\n");
     while ((await postNumbered(server.url, created, 8)) === 401) await Bun.sleep(50);
     while ((await postNumbered(server.url, old, 8)) === 200) await Bun.sleep(50);
     expect(await postNumbered(server.url, created, 8)).toBe(200);
     expect(await postNumbered(server.url, old, 8)).toBe(401);
 
-    const [exported = "", row = "", count] = (await follow(lineOf("Look up a plant"))).split("\n");
+    const [exported = "", row = "", count] = (await follow(linesOf("Look up a plant"))).split("\n");
     expect({ exported, row, count }).toMatchObject({
       exported: jsonOf(fern({ id: 7, [TEXT]: "plant 7" })),
       row: expect.stringMatching(/^7\|/),
@@ -121,11 +121,41 @@ test.skipIf(skipsWithout("sqlite3", "sqlite3"))(
     });
 
     await follow("plant-store backup copy.db");
-    await follow(lineOf("Delete a plant"));
+    await follow(linesOf("Delete a plant"));
     expect(await follow("plant-store export")).toBe(numbered(8));
-    await follow(lineOf("Restore one plant"));
+    await follow(linesOf("Restore one plant"));
     expect(await follow("plant-store export")).toStartWith(numbered(7));
     expect(await postNumbered(server.url, created, 9)).toBe(200);
+  },
+);
+
+test.skipIf(skipsWithout("tar", "tar"))(
+  "the lines of a move bring the settings to another machine, whatever the old one lacks",
+  async () => {
+    using home = emptyDirectory();
+    const files = [
+      "usr/local/bin/plant-store-backup",
+      "etc/systemd/system/plant-store.service.d/log.conf",
+      "etc/litestream.yml",
+      "var/lib/plant-store/.ssh/id_ed25519",
+    ];
+    for (const name of files) await Bun.write(home.at(`old/${name}`), name);
+
+    const [archive = ""] = blocks("What else to back up", "sh");
+    const [copy = "", unpack = ""] = blocks("Move to another machine", "sh");
+    for (const machine of ["old", "new"])
+      mkdirSync(home.at(`${machine}/root`), { recursive: true });
+    const script = [
+      `${STUBS}useradd() { :; }; install() { :; }; scp() { cp "$1" "new/\${2#new:}"; }`,
+      // tar leaves out the first slash, and what is before it here.
+      archive.replaceAll(/(?<=[\s(])\/(?=\w)/g, "").replace("tar ", "cd old && tar "),
+      copy.replace("/root", "old/root"),
+      unpack.replace("/ -xzf /", "new -xzf new/"),
+    ];
+    const program = ["sh", "-euc", script.join("\n")];
+    const ended = await runToEnd({ program, cwd: home.path });
+    expect(ended).toMatchObject({ exitCode: 0, stdout: "daemon-reload\n" });
+    for (const name of files) expect(await Bun.file(home.at(`new/${name}`)).text()).toBe(name);
   },
 );
 
@@ -134,7 +164,8 @@ test.concurrent("the lines of a move bring plants and tokens to another machine"
   for (const machine of ["old", "new"]) mkdirSync(home.at(machine));
   const on = (machine: string) => ({ cwd: home.at(machine), env: { PATH, PORT: "0" } });
   const follow = async (machine: string, script = "") => {
-    const here = [STUBS, `scp() { cp "$1" "\${2#new:}"; }\n`, STORE, script]
+    const copy = `scp() { cp "$1" "\${2#new:}"; }; rsync() { :; }; curl() { :; }\n`;
+    const here = [STUBS, copy, STORE, script]
       .join("")
       .replaceAll("new:/var/lib/plant-store", `new:${home.at("new")}`)
       .replaceAll("/var/lib/plant-store", home.at(machine));
@@ -150,9 +181,13 @@ test.concurrent("the lines of a move bring plants and tokens to another machine"
     expect((await post(server.url, fern(), { token })).status).toBe(200);
   }
 
-  const [leave, arrive] = blocks("Move to another machine", "sh");
-  expect(await follow("old", leave)).toBe("disable --now plant-store\n");
-  expect(await follow("new", arrive)).toBe("enable --now plant-store\n");
+  const [, , leave, arrive] = blocks("Move to another machine", "sh");
+  // What an earlier move has left.
+  await follow("old", 'echo old > "/var/lib/plant-store/move.db"');
+  expect(await follow("old", leave)).toBe(
+    "disable --now plant-store\ndisable --now plant-store-backup.timer litestream\n",
+  );
+  expect(await follow("new", arrive)).toStartWith("enable --now plant-store\n");
 
   await using server = await startServer({ program: ["plant-store"], ...on("new") });
   expect((await post(server.url, ivy(), { token })).status).toBe(409);
@@ -177,7 +212,11 @@ test.concurrent(
           "sh",
           // As they are pasted: no line ends the shell.
           "-c",
-          STUBS + script.replaceAll(/\/usr\/local(?=\/bin)|\/var\/lib\/plant-store/g, home.path),
+          STUBS +
+            script.replaceAll(
+              /\/usr\/local(?=\/bin)|\/var\/lib\/plant-store|\/root(?=\/)/g,
+              home.path,
+            ),
         ],
         cwd: home.path,
         env: { PATH: `${home.at("bin")}:${process.env["PATH"]}` },
@@ -187,14 +226,13 @@ test.concurrent(
     const [upgrade, rollback, rollbackOfMigration] = blocks("Upgrade and rollback", "sh");
 
     check("exit 1");
-    expect(await follow(upgrade)).toMatchObject({ exitCode: 1, stdout: "" });
+    expect(await follow(STORE + upgrade)).toMatchObject({ exitCode: 1, stdout: "" });
     expect(isNewer()).toBe(false);
 
     check('echo "check $1"');
-    expect(await follow(upgrade)).toEqual({
+    expect(await follow(STORE + upgrade)).toMatchObject({
       exitCode: 0,
       stdout: `check ${home.at("bin/plant-store.new")}\nrestart plant-store\n`,
-      stderr: "",
     });
     expect(isNewer()).toBe(true);
     expect(await follow(rollback)).toMatchObject({ exitCode: 0 });
@@ -203,16 +241,21 @@ test.concurrent(
 
     // Both versions know the schema here: what the lines must not lose is the same.
     const later = jsonOf(moss({ id: 7n }));
-    await follow("plant-store backup backup.db");
+    expect(await follow(STORE + upgrade)).toMatchObject({ exitCode: 0 });
     await follow(`echo '${later}' | plant-store import -`);
-    expect(await follow(upgrade)).toMatchObject({ exitCode: 0 });
-    const goBack = rollbackOfMigration?.replace(/\/var\/backups\/\S+/, "backup.db");
-    expect(await follow(STORE + goBack)).toMatchObject({
+    // Again: neither the backup nor the old executable is replaced.
+    expect(await follow(STORE + upgrade)).toMatchObject({ exitCode: 1, stdout: "" });
+
+    expect(await follow(STORE + rollbackOfMigration)).toMatchObject({
       exitCode: 0,
       stdout: "stop plant-store\nstart plant-store\n",
     });
     expect(isNewer()).toBe(false);
     expect((await follow("plant-store export")).stdout).toBe(`${later}\n`);
+    // Again: it refuses before it stops the server, and keeps the export.
+    const again = await follow(STORE + rollbackOfMigration);
+    expect(again).toMatchObject({ stdout: "", stderr: expect.stringContaining("all.ndjson") });
+    expect(await Bun.file(home.at("all.ndjson")).text()).toBe(`${later}\n`);
   },
 );
 
