@@ -19,19 +19,20 @@ import { withCluster } from "../support/postgres_database.ts";
 import { emptyDirectory, runToEnd, startServer } from "../support/program.ts";
 
 /** The lines of the page about backups, as they stand there. */
-const [DUMP = "", DAILY = ""] = blocks("Dump", "sh");
+const [DUMP = ""] = blocks("Dump", "sh");
+const [DAILY = ""] = blocks("Daily dump", "sh");
 const [RESTORE = "", RESTORE_PLAIN = "", END_TOKENS = "", ADD_PLANTS = ""] = blocks(
   "Restore a dump",
   "sh",
 );
+const [DUMP_BEFORE = "", EXPORT_AND_SWAP = "", IMPORT = ""] = blocks("Roll back an upgrade", "sh");
 const [RENAME = "", CREATE = "", PG_RESTORE = ""] = RESTORE.trim().split("\n");
 
 /** What is often written instead: the control. */
 const CARELESS = "psql --quiet --dbname plants --file plants.sql";
 
 /** What the page's lines use beside PostgreSQL's programs. */
-const skips =
-  skipsInstalled() || ["bash", "grep", "sed"].some((program) => skipsWithout(program, program));
+const skips = skipsInstalled() || ["grep", "sed"].some((program) => skipsWithout(program, program));
 
 describe.skipIf(skips)("a dump of PostgreSQL", () => {
   const cluster = withCluster({ programs: INSTALLED });
@@ -59,9 +60,15 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
       PGUSER: "postgres",
       DATABASE_URL: url,
     };
-    const attempt = (script: string, shell = "sh") =>
+    const here = (script: string) =>
+      script
+        .replaceAll("plants:PASSWORD@localhost", address)
+        // The user of the cluster is in the environment, and the one of SQLite's file is the test's.
+        .replaceAll(/sudo -u postgres |runuser -u plant-store -- /g, "")
+        .replaceAll(/\/(?:usr\/local\/bin|var\/lib\/plant-store)(?=\/)/g, directory.path);
+    const attempt = (script: string) =>
       runToEnd({
-        program: [shell, "-ec", script.replaceAll("plants:PASSWORD@localhost", address)],
+        program: ["sh", "-ec", here(script)],
         cwd: directory.path,
         env,
       });
@@ -114,7 +121,9 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
       expect(await statuses(server.url)).toEqual([200, 200, 200, 200]);
     }
 
-    const listed = await follow(END_TOKENS);
+    const ending = await follow(END_TOKENS);
+    expect(ending.match(/^ \w+$/gm)?.toSorted()).toEqual([" again", " deleted", " revoked"]);
+    const listed = await follow("plant-store token list");
     expect(Array.from(listed.matchAll(/^(\w+) +(?:active|revoked)/gm), ([row]) => row)).toEqual([
       "good     active",
       "revoked  revoked",
@@ -123,7 +132,7 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
     ]);
     // The variables are those of the lines before.
     const variables = END_TOKENS.match(/^(?:old|new)=.*\n/gm)?.join("");
-    expect(await world.attempt(`${variables}${ADD_PLANTS}`, "bash")).toEqual({
+    expect(await world.attempt(`${variables}${ADD_PLANTS}`)).toEqual({
       exitCode: 0,
       stdout: "",
       stderr: "1 added, 1,000 already there, 0 refused\n",
@@ -143,7 +152,7 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
       utimesSync(world.at(`backups/${name}`), day, day);
     }
 
-    const script = DAILY.replace("/var/backups/plant-store", world.at("backups"));
+    const script = DAILY.replace("/var/lib/plant-store-dumps", world.at("backups"));
     const oneAt = (moment: string) => `date() { echo ${moment}; }; ${script}`;
     for (const moment of ["2026-01-01", "2026-01-02"]) await world.follow(oneAt(moment));
     expect(dumps()).toEqual([...old.slice(1), "2026-01-01.dump", "2026-01-02.dump"]);
@@ -159,6 +168,32 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
       `${RENAME}\n${CREATE}\n${PG_RESTORE.replace("plants.dump", "backups/2026-01-02.dump")}`,
     );
     expect(await world.count("plants")).toBe("1000");
+  });
+
+  test("of before an upgrade, restored by the page, leaves nothing out, and no token is valid again", async () => {
+    await using world = await makeWorld();
+    const { at, follow, attempt, count } = world;
+    await follow("plant-store token create ended");
+    await follow(DUMP_BEFORE);
+    expect(await attempt(DUMP_BEFORE)).toMatchObject({
+      exitCode: 2,
+      stderr: expect.stringContaining("before-upgrade.dump"),
+    });
+
+    await follow("plant-store token revoke ended");
+    await follow(`echo '${jsonOf(ivy({ id: 1001 }))}' | plant-store import -`);
+    writeFileSync(at("plant-store.old"), "old");
+    await follow(EXPORT_AND_SWAP);
+    expect(readFileSync(at("plant-store"), "utf8")).toBe("old");
+
+    await follow(RESTORE.replace("plants.dump", "before-upgrade.dump"));
+    await follow(END_TOKENS);
+    expect(await follow("plant-store token list")).toMatch(/^ended +revoked/m);
+    const variables = EXPORT_AND_SWAP.match(/^new=.*\n/m)?.[0];
+    expect(await attempt(`${variables}${IMPORT}`)).toMatchObject({
+      stderr: "1 added, 1,000 already there, 0 refused\n",
+    });
+    expect(await count("plants")).toBe("1001");
   });
 
   test("restored where a server has started changes nothing, and says so", async () => {
@@ -201,6 +236,34 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
     expect(await count("plants")).toBe("499");
   });
 
+  test("is not needed to move from SQLite: the copy can be repeated until nothing is missing", async () => {
+    await using world = await makeWorld();
+    const { follow, attempt, count } = world;
+    const [MIGRATE = "", COPY = ""] = blocks("Moving from SQLite", "sh");
+    const toSqlite = "plant-store import --database plants.db -";
+    const move = () => attempt(`${MIGRATE}${COPY}`);
+    await follow("psql --command 'DELETE FROM plants' plants");
+
+    await follow(`seq 500 | sed 's/.*/{"id":&,${membersOf(fern())}}/' | ${toSqlite}`);
+    expect(await move()).toMatchObject({
+      exitCode: 0,
+      stderr: expect.stringContaining("500 added, 0 already there, 0 refused\n"),
+    });
+    await follow(`echo '${jsonOf(ivy({ id: 501 }))}' | ${toSqlite}`);
+    expect(await move()).toMatchObject({
+      exitCode: 0,
+      stderr: expect.stringContaining("1 added, 500 already there, 0 refused\n"),
+    });
+    expect(await count("plants")).toBe("501");
+
+    // A different plant under a taken id is refused, and the exit code says so.
+    await follow(`psql --command "UPDATE plants SET name = 'Moss' WHERE id = 1" plants`);
+    expect(await move()).toMatchObject({
+      exitCode: 1,
+      stderr: expect.stringContaining("0 added, 500 already there, 1 refused\n"),
+    });
+  });
+
   test("gives a single plant back that was deleted, and no other", async () => {
     await using world = await makeWorld();
     const { follow, attempt, count } = world;
@@ -218,4 +281,14 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
       stderr: expect.stringContaining("0 added, 0 already there, 1 refused"),
     });
   });
+});
+
+test("the pages about both databases have the same unit for a failed backup", () => {
+  const [ofSqlite, ofPostgres] = ["Backup", "Daily dump"].map((heading) =>
+    blocks(heading, "ini")
+      .flatMap((block) => block.split(/^(?=# \/)/m))
+      .find((unit) => unit.startsWith("# /etc/systemd/system/plant-store-failed@.service\n")),
+  );
+  expect(ofPostgres).toContain("[Service]\n");
+  expect(ofPostgres).toBe(ofSqlite);
 });
