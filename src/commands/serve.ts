@@ -11,7 +11,7 @@ export const serve: Subcommand = {
   usage: "serve",
   description: "Serve the API; the default without a command",
   flags: [
-    ["--check", "Check all that a start can be refused for, and exit with 0 or 2"],
+    ["--check", "Check whether a start would be refused, and exit with 0 or 2"],
     ["--host <address>"],
     ["--port <number>"],
     ["--database <url>"],

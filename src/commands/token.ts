@@ -22,10 +22,7 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
         "--expires <lifetime>",
         "How long it is accepted, such as 90d; m, h, d or w (default: until it is revoked)",
       ],
-      [
-        "--scope <scope>",
-        `The one thing that it may be used for: ${SCOPES.join(" or ")} (default: all)`,
-      ],
+      ["--scope <scope>", `What the token may be used for: ${SCOPES.join(" or ")} (default: all)`],
       DATABASE_FLAG,
     ],
     example: "token create greenhouse --expires 90d",

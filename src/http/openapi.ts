@@ -119,7 +119,7 @@ const OPERATION_HELP = [
   "<details><summary>Retries and errors</summary>",
   "",
   "After a lost connection or a 5xx, send the same plant again. After a 503, wait for `Retry-After` seconds.",
-  "After a 4xx with an Error, correct the request first; without one, it is not this server's, and the plant is stored or not.",
+  "After a 4xx with an Error, correct the request first. Any other 4xx is not from this server: send the same plant again.",
   `A new token is accepted within ${TOKENS_MAX_AGE_MS / 1_000} seconds.`,
   "Every response has an `X-Request-Id`, the request's own or a new one. The server's log names it.",
   "",

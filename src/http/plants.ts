@@ -32,7 +32,7 @@ const id = PlainInteger({
 
 function storableText(description: string, example: string) {
   return t.String({
-    description: `${description}. Any Unicode text without U+0000 and lone surrogates, kept exactly.`,
+    description: `${description}. Any Unicode text without U+0000 or lone surrogates, kept exactly.`,
     example,
   });
 }

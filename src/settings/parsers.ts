@@ -39,7 +39,7 @@ export function bare({ name, text }: Input): string {
 /** What no value has on purpose, and what to do about it. A half of a pair of quotes, too. */
 const LEFT_IN: readonly (readonly [RegExp, advice: string])[] = [
   [/^["'`]|["'`]$/, "remove the quotes around its value"],
-  [/\s#/, "remove the comment behind its value"],
+  [/\s#/, "remove the comment after its value"],
   [/\$\{.*\}/s, "replace the `${…}` in its value: nothing has expanded it"],
   // Not the joiners U+200C and U+200D, which Persian names and emoji need.
   [

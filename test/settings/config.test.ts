@@ -109,8 +109,8 @@ test("parseConfig() takes white space off around every value, and refuses quotes
 test.each<[what: string, spoil: (value: string) => string, advice: string]>([
   ["half a pair of quotes", (value) => `"${value}`, "remove the quotes around its value"],
   ["the other half", (value) => `${value}'`, "remove the quotes around its value"],
-  ["a comment", (value) => `${value} # ours`, "remove the comment behind its value"],
-  ["a comment after a tab", (value) => `${value}\t#ours`, "remove the comment behind its value"],
+  ["a comment", (value) => `${value} # ours`, "remove the comment after its value"],
+  ["a comment after a tab", (value) => `${value}\t#ours`, "remove the comment after its value"],
   [
     "a variable",
     (value) => `${value}\${SUFFIX}`,
