@@ -1,5 +1,14 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
-import { chownSync, copyFileSync, mkdirSync, readdirSync, readFileSync, statSync } from "node:fs";
+import {
+  chownSync,
+  copyFileSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { dirname } from "node:path";
 
 import { post, untilTokenIs } from "../support/client.ts";
@@ -21,6 +30,9 @@ const [recipe = ""] = blocks("Container", "dockerfile");
 
 /** Distroless' `nonroot`. */
 const USER = 65_532;
+
+/** Where the volume is, in the container. */
+const DATA = "/var/lib/plant-store";
 
 const skips = skipsContainers();
 const home = emptyDirectory();
@@ -58,7 +70,7 @@ test.skipIf(skips)(
 
     const refused = await runPrinting(await containerOn(volume), () => []);
     expect(refused).toMatchObject({ exitCode: 1, stdout: "" });
-    expect(refused.stderr).toContain("plant-store migrate --database /data/plants.db\n");
+    expect(refused.stderr).toContain(`plant-store migrate --database ${DATA}/plants.db\n`);
 
     // As `docker run --rm … token create` does.
     const token = await createToken(await containerOn(volume));
@@ -89,35 +101,65 @@ test.skipIf(skips)(
 );
 
 test.skipIf(skips)(
-  "the guide's containers make a backup beside the server, and restore it once that is stopped",
+  "the guide's command backs up, upgrades and rolls back beside the guide's server, and restores",
   async () => {
     const volume = await makeVolume("saved");
     const backups = home.at("backups");
     mkdirSync(backups);
     chownSync(backups, USER, USER);
-
-    const lines = blocks("Backup and restore", "sh").join("\n");
-    const run = /^docker run --rm -v plants:\/data -v \S+:\/backups plant-store (.*)$/gm;
-    const [backup, restore] = Array.from(lines.matchAll(run), ([, line = ""]) => {
-      const args = line.replace(/"(.*)\$\(.*\)(.*)"|2026[-T\d]+/, "$1copy$2").split(" ");
-      return async () => {
-        const { exitCode } = await runToEnd({ program: await containerOn(volume, backups), args });
-        return exitCode;
-      };
-    });
+    const run = commandOn(volume, backups);
 
     const token = await createToken(await containerOn(volume));
+    const [backup = "", restore = ""] = blocks("Backup and restore", "sh");
+    const [upgrade = "", check = "", rollback = ""] = blocks("Upgrade a container", "sh");
+    let saved = "";
+
     {
       await using server = await startServer({ program: await containerOn(volume) });
-      expect((await post(server.url, undefined, { token })).status).toBe(200);
-      expect(await backup?.()).toBe(0);
-      expect((await post(server.url, ivy({ id: 2n }), { token })).status).toBe(200);
-      expect(await restore?.()).toBe(1);
+      const store = async (id: bigint) => {
+        expect((await post(server.url, fern({ id }), { token })).status).toBe(200);
+      };
+
+      await store(1n);
+      expect(await run(backup)).toMatchObject({ exitCode: 0 });
+      saved = readdirSync(backups).join();
+      // As the script of the daily backup, which names files in its directory.
+      expect(await run(`plant-store check --database ${saved}`)).toMatchObject({ exitCode: 0 });
+      await store(2n);
+      // The server is not stopped yet.
+      const refused = await run(restore.replace("2026-11-23T000000.db", saved));
+      expect(refused.stderr).toContain("has it open; stop it, and try again");
+
+      expect(await run(upgrade)).toMatchObject({ exitCode: 0 });
+      expect(await run("readlink $IMAGES/plant-store:old $IMAGES/plant-store")).toMatchObject({
+        stdout: "first\nnext\n",
+      });
+      // Again, it would make a backup of what the new version has migrated.
+      expect(await run(upgrade)).toMatchObject({ exitCode: 1 });
+      expect(await run("readlink $IMAGES/plant-store:old")).toMatchObject({ stdout: "first\n" });
+      await store(3n);
     }
 
-    expect(await restore?.()).toBe(0);
-    const exported = await runPrinting(await containerOn(volume), () => ["export"]);
-    expect(exported.stdout).toBe(`${jsonOf(fern())}\n`);
+    expect(await run(check)).toMatchObject({ exitCode: 0 });
+    expect(await run(rollback)).toMatchObject({
+      exitCode: 0,
+      stderr: expect.stringContaining("1 added, 2 already there, 0 refused\n"),
+    });
+    // Again, it would export what the restore has left.
+    expect(await run(rollback)).not.toMatchObject({ exitCode: 0 });
+
+    const [stop = "", put = "", add = ""] = restore.split("\n");
+    const restored = await run([stop, put.replace("2026-11-23T000000.db", saved)].join("\n"));
+    const [, time = ""] = /db-replaced-([^"]+)"/.exec(restored.stderr) ?? [];
+    // It names the same file.
+    expect(restored.stderr).toContain(add.replace("TIME", time));
+    expect(await run(add.replace("TIME", time))).toMatchObject({
+      exitCode: 0,
+      stderr: "2 added, 1 already there, 0 refused\n",
+    });
+    expect(await run("plant-store export")).toMatchObject({
+      stdout: [1n, 2n, 3n].map((id) => `${jsonOf(fern({ id }))}\n`).join(""),
+    });
   },
 );
 
@@ -130,8 +172,8 @@ test.skipIf(skips)(
     expect({ exitCode, line: stderr.split("\n")[0] }).toEqual({
       exitCode: 1,
       line:
-        'Cannot open database "/data/plants.db": its directory belongs to uid 0, and this runs as uid 65532; ' +
-        "if it is yours, give it to that user: chown -h 65532 /data",
+        `Cannot open database "${DATA}/plants.db": its directory belongs to uid 0, and this runs as uid 65532; ` +
+        `if it is yours, give it to that user: chown -h 65532 ${DATA}`,
     });
   },
 );
@@ -225,21 +267,82 @@ async function buildRecipe(): Promise<void> {
 async function makeVolume(name: string): Promise<string> {
   const container = await newContainer();
   const image = (await Bun.$`${BUILDAH} mount ${container}`.text()).trim();
-  await Bun.$`cp --archive ${image}/data ${home.at(name)}`;
+  await Bun.$`cp --archive ${image}${DATA} ${home.at(name)}`;
   return home.at(name);
 }
 
 /** The command line that runs the image's entrypoint in a new container. */
-async function containerOn(volume: string, backups?: string): Promise<string[]> {
+async function containerOn(volume: string): Promise<string[]> {
   const container = await newContainer();
   const { OCIv1 } = await Bun.$`${BUILDAH} inspect ${container}`.json();
   // Otherwise buildah mounts a volume of its own over ours.
-  await Bun.$`${BUILDAH} config --volume /data- ${container}`.quiet();
-  const mounts = [`${volume}:/data`, ...(backups === undefined ? [] : [`${backups}:/backups`])];
-  const volumes = mounts.flatMap((mount) => ["--volume", mount]);
-  const run = ["run", "--isolation", "chroot", ...volumes, container, "--"];
+  await Bun.$`${BUILDAH} config --volume ${DATA}- ${container}`.quiet();
+  const mount = ["--volume", `${volume}:${DATA}`];
+  const run = ["run", "--isolation", "chroot", ...mount, container, "--"];
   return [...TOGETHER, ...BUILDAH, ...run, ...OCIv1.config.Entrypoint];
 }
+
+/**
+ * A shell that has the guide's command, where a stand-in for Docker runs the executable as the
+ * image's user on the mounts. buildah would lose some of what it prints.
+ */
+function commandOn(volume: string, backups: string) {
+  const images = home.at("images");
+  mkdirSync(images);
+  symlinkSync(executable()[0], `${images}/first`);
+  symlinkSync(executable()[0], `${images}/next`);
+  symlinkSync("first", `${images}/plant-store`);
+
+  const programs = home.at("programs");
+  mkdirSync(programs);
+  const [script = ""] = blocks("The command", "sh");
+  writeFileSync(`${programs}/plant-store`, script, { mode: 0o755 });
+  writeFileSync(`${programs}/docker`, DOCKER, { mode: 0o755 });
+
+  const root = home.at("root-of-host");
+  mkdirSync(root);
+  const inside = [
+    "mount -t tmpfs none /var",
+    "mkdir -p /var/backups/plant-store /var/volumes/plants",
+    `mount --bind "${backups}" /var/backups/plant-store`,
+    `mount --bind "${volume}" /var/volumes/plants`,
+    'sh -c "$1"',
+  ].join(" && ");
+
+  return (lines: string) =>
+    runToEnd({
+      program: ["unshare", "--mount", "sh", "-c", inside, "sh", lines],
+      cwd: root,
+      env: { PATH: `${programs}:${process.env["PATH"] ?? ""}`, IMAGES: images },
+    });
+}
+
+const DOCKER = `#!/bin/sh
+set -e
+case $1 in
+  build) ln -sfn next "$IMAGES/$3" ;;
+  tag) ln -sfn "$(readlink "$IMAGES/\${2%:latest}")" "$IMAGES/$3" ;;
+  run)
+    shift
+    while [ "\${1#-}" != "$1" ]; do
+      case $1 in
+        -v)
+          from=\${2%%:*} to=\${2#*:}
+          case $from in /*) ;; *) from=/var/volumes/$from ;; esac
+          mkdir -p "$to"
+          mount --bind "$from" "$to"
+          shift 2 ;;
+        -w) directory=$2; shift 2 ;;
+        *) shift ;;
+      esac
+    done
+    image=$1
+    shift
+    cd "$directory"
+    export NODE_ENV=production DATABASE_URL=file:${DATA}/plants.db
+    exec setpriv --reuid=${USER} --regid=${USER} --clear-groups "$IMAGES/$image" "$@" ;;
+esac
+`;
 
 async function newContainer(): Promise<string> {
   return (await Bun.$`${BUILDAH} from --pull-never plant-store`.text()).trim();

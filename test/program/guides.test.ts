@@ -140,7 +140,7 @@ test("the container does not run as root", () => {
 test("whatever stops the server leaves it longer than SHUTDOWN_TIMEOUT_MS", async () => {
   const paths = await Array.fromAsync(new Bun.Glob("src/server/kubernetes_*.yaml").scan(ROOT));
   const texts = await Promise.all(paths.map((path) => Bun.file(join(ROOT, path)).text()));
-  // Those of a backup and of a restore have no server.
+  // Those of a backup and of the shell have no server.
   const manifests = texts.filter((text) => /^kind: (?:Deployment|StatefulSet)$/m.test(text));
   const secondsIn = (text: string, pattern: RegExp) => Number(pattern.exec(text)?.[1]);
   const seconds = [

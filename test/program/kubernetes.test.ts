@@ -27,7 +27,7 @@ const SERVERS = MANIFESTS.filter((manifest) =>
 );
 const SQLITE = join(ROOT, "src/server/kubernetes_sqlite.yaml");
 const BACKUP = join(ROOT, "src/server/kubernetes_sqlite_backup.yaml");
-const RESTORE = join(ROOT, "src/server/kubernetes_sqlite_restore.yaml");
+const SHELL = join(ROOT, "src/server/kubernetes_sqlite_shell.yaml");
 const INGRESS = join(ROOT, "src/server/kubernetes_ingress.yaml");
 
 interface Service {
@@ -52,10 +52,19 @@ interface Monitor {
   };
 }
 
+interface KubernetesObject {
+  readonly kind: string;
+  readonly metadata: { readonly name: string };
+}
+
+async function objectsIn(manifest: string): Promise<KubernetesObject[]> {
+  return [Bun.YAML.parse(await Bun.file(manifest).text())].flat() as KubernetesObject[];
+}
+
 /** The objects of a kind in a manifest. */
 async function read<T>(manifest: string, kind: string): Promise<T[]> {
-  const objects = [Bun.YAML.parse(await Bun.file(manifest).text())].flat() as { kind: string }[];
-  return objects.filter((object) => object.kind === kind) as T[];
+  const objects = await objectsIn(manifest);
+  return objects.filter((object) => object.kind === kind) as unknown as T[];
 }
 
 /** Of PyPI: it has the schemas of Kubernetes inside. */
@@ -67,7 +76,7 @@ test.skipIf(
 )(
   "the manifests are valid for the Kubernetes that they name, and for the newest one, without unknown fields",
   async () => {
-    expect(MANIFESTS).toEqual(expect.arrayContaining([SQLITE, BACKUP, RESTORE, INGRESS]));
+    expect(MANIFESTS).toEqual(expect.arrayContaining([SQLITE, BACKUP, SHELL, INGRESS]));
     for (const version of [["--kubernetes-version", "1.30"], []]) {
       const program = [VALIDATE, "--strict", "--quiet", ...version, ...MANIFESTS];
       expect(await runToEnd({ program })).toMatchObject({ exitCode: 0, stdout: "", stderr: "" });
@@ -91,6 +100,53 @@ test.each(SERVERS)(
     expect(monitor.spec.endpoints[0]?.port).toBe(port);
   },
 );
+
+test("the guide's lines name objects of the manifests, or that a line before creates", async () => {
+  const lines = blocks("Kubernetes", "sh").join("\n");
+  const objects = (await Promise.all(MANIFESTS.map((path) => objectsIn(path)))).flat();
+  const names = objects.map(({ kind, metadata }) => `${kind.toLowerCase()}/${metadata.name}`);
+  const jobs = Array.from(lines.matchAll(/create job (\S+)/g), ([, name]) => `job/${name}`);
+  const pod = "pod/plant-store-0"; // the first one of the StatefulSet
+  const known = [...names, ...jobs, pod];
+  const files = MANIFESTS.map((path) => path.slice(path.lastIndexOf("/") + 1));
+
+  const named = lines.match(/\b(?:statefulset|cronjob|job|pod)\/[-\w]+/g) ?? [];
+  expect(named).toEqual(expect.arrayContaining([pod, "job/before-upgrade"]));
+  expect(known).toEqual(expect.arrayContaining(named));
+  expect(known).toEqual(
+    expect.arrayContaining(
+      Array.from(
+        lines.matchAll(/ exec (\S+)| cp .*?([-\w]+):/g),
+        ([, exec, cp]) => `pod/${exec ?? cp}`,
+      ),
+    ),
+  );
+  expect(files).toEqual(
+    expect.arrayContaining(Array.from(lines.matchAll(/-f (\S+)/g), ([, file]) => file)),
+  );
+});
+
+test("a backup before an upgrade is not pruned, and the line that sets an image sets all", async () => {
+  const [create = "", set = ""] = blocks("Upgrade in Kubernetes", "sh");
+  const [, pruned = ""] = /ls -t (\S+)-\*\.db/.exec(readFileSync(BACKUP, "utf8")) ?? [];
+  const [, name = ""] = /create job (\S+)/.exec(create) ?? [];
+  expect(pruned).not.toBe("");
+  expect(name).not.toStartWith(pruned);
+
+  using home = emptyDirectory();
+  const manifests = [SQLITE, BACKUP, SHELL].map((path) => readFileSync(path, "utf8"));
+  for (const [index, text] of manifests.entries())
+    writeFileSync(home.at(`kubernetes_sqlite_${index}.yaml`), text);
+  const program = ["sh", "-c", set.split("\n")[0] ?? ""];
+  expect(await runToEnd({ program, cwd: home.path })).toMatchObject({ exitCode: 0 });
+
+  const image = (version: string) => `image: registry.example.org/plant-store:${version}`;
+  const changed = manifests.map((_, index) =>
+    readFileSync(home.at(`kubernetes_sqlite_${index}.yaml`), "utf8"),
+  );
+  expect(changed).toEqual(manifests.map((text) => text.replaceAll(image("1.0.0"), image("1.1.0"))));
+  expect(changed.join("")).not.toContain("plant-store:1.0.0");
+});
 
 describe.skipIf(skipsPods())("with no rights, and on a read-only system", () => {
   /** A volume that all users may write to, as some provisioners make them. */
@@ -123,12 +179,32 @@ describe.skipIf(skipsPods())("with no rights, and on a read-only system", () => 
       expect((await store(fern({ id: 2n }))).status).toBe(200);
     });
 
-    const pod = await podOf(RESTORE);
-    const [restore = {}] = pod.containers;
-    const inPod = runnerOf(pod, volumes, "plant-store-restore");
-    const args = (restore.args ?? []).map((arg) => arg.replace("NAME", "plant-store-backup-2"));
-    await runPod({ ...pod, containers: [{ ...restore, args }] }, inPod);
-    const exported = await runToEnd(inPod({ ...restore, args: ["export"] }));
-    expect(exported.stdout).toBe(`${jsonOf(fern())}\n`);
+    const pod = await podOf(SHELL);
+    const [{ command: _, ...shell } = {}] = pod.containers;
+    const inPod = runnerOf(pod, volumes, "plant-store-shell");
+    const [, lines = ""] = blocks("Restore in Kubernetes", "sh");
+    const run = async (command: string, replaced = "") => {
+      const line = new RegExp(
+        `^kubectl exec plant-store-shell -- plant-store (${command} .*)$`,
+        "m",
+      );
+      const [, args = ""] = line.exec(lines) ?? [];
+      // Its own working directory and PATH are for kubectl.
+      const named = args.replace("NAME", "/backups/plant-store-backup-2").replace("TIME", replaced);
+      const env = (shell.env ?? []).filter(({ name }) => name !== "PATH");
+      return runToEnd(inPod({ env, args: named.split(" ") }));
+    };
+
+    const restored = await run("restore");
+    expect(restored).toMatchObject({ exitCode: 0 });
+    const [, replaced] = /plants\.db-replaced-([^"]+)"/.exec(restored.stderr) ?? [];
+    expect(await run("import", replaced)).toMatchObject({
+      exitCode: 0,
+      stderr: "1 added, 1 already there, 0 refused\n",
+    });
+    const exported = await runToEnd(
+      inPod({ ...shell, env: shell.env?.slice(0, 1) ?? [], args: ["export"] }),
+    );
+    expect(exported.stdout).toBe(`${jsonOf(fern())}\n${jsonOf(fern({ id: 2n }))}\n`);
   });
 });

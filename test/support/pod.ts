@@ -23,13 +23,14 @@ interface Workload {
   readonly jobTemplate?: { readonly spec: Workload };
 }
 
-/** The pod of the workload in a manifest. */
+/** The pod in a manifest, or that of its workload. */
 export async function podOf(manifest: string): Promise<Pod> {
   const read = Bun.YAML.parse(await Bun.file(manifest).text()) as
-    { spec?: Workload } | { spec?: Workload }[];
-  const pod = [read]
-    .flat()
-    .flatMap(({ spec }) => (spec?.jobTemplate?.spec ?? spec)?.template?.spec ?? [])[0];
+    { spec?: Workload | Pod } | { spec?: Workload | Pod }[];
+  const pod = [read].flat().flatMap(({ spec }) => {
+    if (spec !== undefined && "containers" in spec) return spec;
+    return (spec?.jobTemplate?.spec ?? spec)?.template?.spec ?? [];
+  })[0];
   if (pod === undefined) throw new Error(`${manifest} has no pod`);
   return pod;
 }
