@@ -242,9 +242,10 @@ export function isFromSlowMachine(message: string): boolean {
 /**
  * Waits for a program to end by itself, and resolves to its exit code.
  *
+ * @param limitMs Less than the minute that a server on a sick disk has for its stop (`shim.ts`).
  * @throws {Error} If it still runs after the limit.
  */
-export function exitCodeOf(child: Bun.Subprocess, limitMs = 20_000): Promise<number> {
+export function exitCodeOf(child: Bun.Subprocess, limitMs = 50_000): Promise<number> {
   return withDeadline(child.exited, limitMs, () => {
     throw new Error(`The program still runs after ${limitMs} ms`);
   });
