@@ -270,10 +270,10 @@ describe.skipIf(skipsInstalled())("after a failover by hand", () => {
     await a.kill();
     rmSync(join(a.data, "standby.signal"));
 
-    const [lines = ""] = blocks("The old primary", "sh");
     const address = `host=127.0.0.1 port=${b.port} user=postgres`;
-    runAsServer(lines.replaceAll("host=b.example.org user=postgres", address), { PGDATA: a.data });
-    await start(a, b);
+    for (const lines of blocks("The old primary", "sh"))
+      runAsServer(lines.replaceAll(/host=b\.example\.org user=\w+/g, address), { PGDATA: a.data });
+    await a.restart();
     while ((await timelineOf(a)) < (await timelineOf(b))) await Bun.sleep(10);
     while ((await b.run(...LOOK)).length < 2) await Bun.sleep(10);
     const position = await positionOf(b);
