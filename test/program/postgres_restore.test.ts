@@ -1,8 +1,11 @@
 import { describe, expect, test } from "bun:test";
 import {
+  appendFileSync,
+  chmodSync,
   mkdirSync,
   readdirSync,
   readFileSync,
+  rmSync,
   truncateSync,
   utimesSync,
   writeFileSync,
@@ -14,7 +17,7 @@ import { executable } from "../support/executable.ts";
 import { blocks } from "../support/guides.ts";
 import { skipsWithout } from "../support/missing.ts";
 import { fern, ivy, jsonOf, membersOf } from "../support/plants.ts";
-import { INSTALLED, skipsInstalled } from "../support/postgres.ts";
+import { INSTALLED, runAsServer, skipsInstalled, startCluster } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_database.ts";
 import { emptyDirectory, runToEnd, startServer } from "../support/program.ts";
 
@@ -280,6 +283,69 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
     expect(await attempt(RESTORE_ONE)).toMatchObject({
       stderr: expect.stringContaining("0 added, 0 already there, 1 refused"),
     });
+  });
+});
+
+describe.skipIf(skipsInstalled())("a recovery of PostgreSQL to a point in time", () => {
+  test("by the page has every plant, no token that was ended later, and waits for no standby of the primary", async () => {
+    using archive = emptyDirectory();
+    chmodSync(archive.path, 0o777);
+    const settings = { archive_mode: "on", archive_command: `cp %p ${archive.path}/%f` };
+    await using first = await startCluster({ programs: INSTALLED, settings });
+    await using second = await startCluster({ programs: INSTALLED });
+    const run = async (line: string, url = first.url("postgres")) => {
+      const PATH = `${INSTALLED}/bin:${dirname(executable()[0])}:${process.env["PATH"]}`;
+      const result = await runToEnd({
+        program: ["sh", "-ec", line],
+        cwd: archive.path,
+        env: { PATH, DATABASE_URL: url, HOME: archive.path },
+      });
+      expect(result).toMatchObject({ exitCode: 0 });
+      return result;
+    };
+    const store = (id: number) => run(`echo '${jsonOf(fern({ id }))}' | plant-store import -`);
+
+    await run("plant-store token create kept; plant-store token create ended");
+    await first.set("synchronous_standby_names", "ANY 1 (b)");
+    await second.kill();
+    rmSync(second.data, { recursive: true });
+    runAsServer('pg_basebackup -D "$DATA" -d "$URL" -X none -c fast', {
+      DATA: second.data,
+      URL: `postgres://postgres@127.0.0.1:${first.port}`,
+    });
+    await first.set("synchronous_standby_names", "");
+    await store(1);
+    const [row] = await first.run("SELECT now()::text AS moment");
+    await run("plant-store token revoke ended");
+    await store(2);
+    const [last] = await first.run("SELECT pg_walfile_name(pg_switch_wal()) AS segment");
+    while (!readdirSync(archive.path).includes(String(last?.["segment"]))) await Bun.sleep(10);
+
+    const [recovery = ""] = blocks("Point-in-time recovery", "ini");
+    appendFileSync(
+      join(second.data, "postgresql.auto.conf"),
+      `restore_command = 'cp ${archive.path}/%f %p'\narchive_mode = off\n${recovery.replace(/'.*'/, `'${String(row?.["moment"])}'`)}`,
+    );
+    writeFileSync(join(second.data, "recovery.signal"), "");
+    await second.restart();
+    while ((await second.run("SELECT pg_is_in_recovery() AS is_so"))[0]?.["is_so"] === true)
+      await Bun.sleep(10);
+    const names = async () =>
+      (await second.run("SHOW synchronous_standby_names"))[0]?.["synchronous_standby_names"];
+    expect(await names()).toBe("ANY 1 (b)");
+
+    const [statements = ""] = blocks("Point-in-time recovery", "sql");
+    await second.run(...statements.trim().split("\n"));
+    while ((await names()) !== "") await Bun.sleep(10);
+    const variables = `old=postgres://postgres@127.0.0.1:${first.port}/postgres\nnew=postgres://postgres@127.0.0.1:${second.port}/postgres\n`;
+    const lines = END_TOKENS.replaceAll(/^(?:old|new)=.*\n/gm, "");
+    const printed = await run(`${variables}${lines}${ADD_PLANTS}`);
+    expect(printed.stdout).toContain("\n ended\n");
+    expect(printed.stderr).toBe("1 added, 1 already there, 0 refused\n");
+
+    const { stdout } = await run("plant-store token list", second.url("postgres"));
+    expect(stdout).toMatch(/^kept +active/m);
+    expect(stdout).toMatch(/^ended +revoked/m);
   });
 });
 
