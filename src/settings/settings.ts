@@ -25,7 +25,7 @@ export const SETTINGS = {
     variables: { HOST: "127.0.0.1" },
     flag: "--host <address>",
     meaning:
-      "the address to listen on; `::` is every address, of IPv4 too; localhost is either, not both",
+      "the address to listen on; `::` is every one, IPv4 too; `localhost` is 127.0.0.1 or ::1, not both",
     parse: parseHost,
   }),
 
@@ -161,7 +161,7 @@ export type Flags = Readonly<Record<string, unknown>>;
 
 /**
  * Parses the configuration. White space around a value is removed. Quotes around one and a comment
- * behind one are refused: Docker's `--env-file` keeps them. An empty variable counts as unset, like a line `PORT=`
+ * after one are refused: Docker's `--env-file` keeps them. An empty variable counts as unset, like a line `PORT=`
  * in a file. An empty flag is refused, because a shell makes one from an unset variable.
  *
  * @throws {ConfigError} If a value cannot be used; the message names the variable or the flag, and

@@ -27,7 +27,7 @@ export const TRACING_SETTINGS = {
 
   tracesExporter: setting("Observability", {
     variables: { OTEL_TRACES_EXPORTER: "otlp", OTEL_SDK_DISABLED: "false" },
-    meaning: "whether traces are sent: `otlp` or `none`; `true` for the second one turns them off",
+    meaning: "whether traces are sent: `otlp` or `none`; with the SDK disabled (`true`), none are",
     parse: (exporter, disabled) =>
       disabled.text.toLowerCase() === "true" ? "none" : parseChoice(exporter, ["otlp", "none"]),
   }),
