@@ -223,6 +223,41 @@ test.skipIf(skipsShim())(
   },
 );
 
+const UNMOVED =
+  'Cannot move the WAL into database "DATABASE": disk I/O error; nothing is lost: the WAL stays beside it\n';
+
+test.skipIf(skipsShim()).each([
+  [
+    "token create gate",
+    /^plant_\w+\n$/,
+    `Created token "gate" in "DATABASE". Save it: it cannot be shown again. It does not expire.\n${UNMOVED}`,
+  ],
+  ["token prune", /^$/, `Deleted 0 revoked or expired tokens from "DATABASE".\n${UNMOVED}`],
+  ["import /dev/null", /^$/, UNMOVED],
+  ["migrate", /^$/, UNMOVED],
+])("%s that does its work, but cannot move the WAL, says so", async (call, result, says) => {
+  using disk = makeDisk({ shim: true });
+  {
+    await using server = await startServer(disk.server());
+    expect((await post(server.url)).status).toBe(200);
+    server.child.kill("SIGKILL");
+    await server.child.exited;
+  }
+
+  disk.raise("fail-checkpoint");
+  const { cwd, env, args } = disk.server();
+  const run = await runToEnd({
+    args: [...call.split(" "), ...(args ?? [])],
+    ...(cwd && { cwd }),
+    ...(env && { env }),
+  });
+  expect(run).toEqual({
+    exitCode: 1,
+    stdout: expect.stringMatching(result),
+    stderr: says.replaceAll("DATABASE", disk.database),
+  });
+});
+
 test.each(["export", "restore plants.db --database restored.db"])(
   "%s with too few file descriptors ends, without a stack",
   async (command) => {

@@ -10,7 +10,7 @@ import {
   type ServingDatabase,
   type ServingOptions,
 } from "../adapter.ts";
-import type { Database } from "../database.ts";
+import { type Database, DatabaseError } from "../database.ts";
 import { warningsOf } from "./files.ts";
 import type { Migration } from "./migrations.ts";
 import type { ConnectOptions } from "./opening.ts";
@@ -158,11 +158,28 @@ function metricsOf({ walBytes, checkpointFailures, checkedAt }: Facts): readonly
   ];
 }
 
-/** Opens a database on this thread. */
+/** Opens a database on this thread, for a command. */
 async function openHere(path: string, options: ConnectOptions): Promise<Database> {
   const { connect } = await import("./bun_driver.ts");
   const { sqliteDatabase } = await import("./sqlite_database.ts");
-  return sqliteDatabase(connect(path, options));
+  const { toDatabaseError } = await import("./errors.ts");
+  const database = sqliteDatabase(connect(path, options));
+
+  return {
+    ...database,
+    async [Symbol.asyncDispose]() {
+      try {
+        await database[Symbol.asyncDispose]();
+      } catch (error) {
+        // The command did its work: a disk can be full for the checkpoint only.
+        const failure = toDatabaseError("move the WAL into", path, (error as Error).cause);
+        if (!(failure instanceof DatabaseError)) throw error;
+        throw new DatabaseError(`${failure.message}; nothing is lost: the WAL stays beside it`, {
+          cause: error,
+        });
+      }
+    },
+  };
 }
 
 async function migrateSqlite(
