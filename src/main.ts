@@ -49,6 +49,7 @@ process.exitCode = await run(process.argv.slice(2), process.env, {
   onHangup: (listener) => (onHangup = listener),
   stdin: () => Bun.stdin.stream(),
   isTerminal,
+  isStderrNull: isNull(2),
   isStdoutTerminal: isatty(1),
   isStdoutNull: isNull(1),
   isAnsi,

@@ -27,6 +27,7 @@ export async function runCommand(
     onHangup: () => {},
     stdin: () => streamOf([]),
     isTerminal: false,
+    isStderrNull: false,
     isStdoutTerminal: false,
     isStdoutNull: false,
     isAnsi: false,
