@@ -164,7 +164,7 @@ test.concurrent("the lines of a move bring plants and tokens to another machine"
   for (const machine of ["old", "new"]) mkdirSync(home.at(machine));
   const on = (machine: string) => ({ cwd: home.at(machine), env: { PATH, PORT: "0" } });
   const follow = async (machine: string, script = "") => {
-    const copy = `scp() { cp "$1" "\${2#new:}"; }; rsync() { :; }; curl() { :; }\n`;
+    const copy = `scp() { cp "$1" "\${2#new:}"; }; rsync() { :; }; curl() { :; }; journalctl() { :; }\n`;
     const here = [STUBS, copy, STORE, script]
       .join("")
       .replaceAll("new:/var/lib/plant-store", `new:${home.at("new")}`)
