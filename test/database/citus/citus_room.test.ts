@@ -27,5 +27,6 @@ test("Citus's room enters PostgreSQL's by these files only", () => {
     "postgres_plants",
     "schema",
     "session",
+    "url",
   ]);
 });
