@@ -334,6 +334,17 @@ describe.skipIf(skipsOtherUser())("another user", () => {
     expect(runAsOther(other.path, "token", "list").stdout).toContain("garden");
   });
 
+  test("who restores to a new disk, which is root's, is told its directory", () => {
+    using other = otherDirectory();
+    expect(runAsOther(other.path, "backup", "saved.db").exitCode).toBe(0);
+    mkdirSync(other.at("disk"), { mode: 0o755 });
+
+    const args = ["restore", "saved.db", "--database", "disk/plants.db"];
+    expect(runAsOther(other.path, ...args)).toEqual(
+      refusal(`write to "${other.at("disk")}": permission denied; nothing was changed`),
+    );
+  });
+
   test("who may not read a backup, such as one of root's, is told what to do", () => {
     using other = otherDirectory();
     copyFileSync(other.database, other.at("saved.db"));

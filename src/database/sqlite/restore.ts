@@ -5,7 +5,7 @@ import { basename, dirname, join, resolve } from "node:path";
 import { pipeline } from "node:stream/promises";
 
 import { withAbort } from "../../async/timers.ts";
-import { reasonOf } from "../../errors.ts";
+import { isSystemError, reasonOf } from "../../errors.ts";
 import type { ReadOptions, RestoredTokens } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { checkFile } from "./check.ts";
@@ -43,7 +43,7 @@ export async function restoreSqlite(path: string, source: string, options: ReadO
   // Fails early: checking a large backup takes minutes. The move takes the lock again.
   exclusiveLock(file, path)[Symbol.dispose]();
 
-  await using draft = await draftIn(dirname(file));
+  await using draft = await draftBeside(file);
   const result = await withAbort(copyAndCheck(source, draft.path, options), options.stop);
   if (result === undefined) return undefined;
 
@@ -58,6 +58,17 @@ export async function restoreSqlite(path: string, source: string, options: ReadO
     howToAddOthers: replaced && howToImport(join(replaced, basename(file)), file),
     tokens,
   };
+}
+
+async function draftBeside(file: string): Promise<Draft> {
+  const place = dirname(file);
+  return await draftIn(place).catch((cause: unknown) => {
+    if (!isSystemError(cause)) throw cause;
+    // It may be a new disk, which is root's.
+    throw new DatabaseError(`Cannot write to "${place}": ${reasonOf(cause)}; nothing was changed`, {
+      cause,
+    });
+  });
 }
 
 function howToImport(old: string, file: string): string | undefined {
