@@ -527,10 +527,25 @@ test.skipIf(
       .replaceAll("/var/lib/plant-store", home.path)
       .replace("127.0.0.1:3000", new URL(server.url).host);
 
-  const script = STUBS + here(blocks("Metrics", "sh")[0]);
-  const created = await runToEnd({ program: ["sh", "-ec", script], cwd: home.path, env: { PATH } });
-  expect(created).toMatchObject({ exitCode: 0 });
+  // The user of the test may not give a file to another one.
+  const save = STUBS + here(blocks("Metrics", "sh")[0]).replace("-o prometheus ", "");
+  const saved = () => Bun.file(home.at("plant-store.token"));
+  const run = (script: string) =>
+    runToEnd({ program: ["sh", "-c", script], cwd: home.path, env: { PATH } });
+  const list = () => run("plant-store token list --database plants.db");
+
+  // Before Prometheus is installed, no token is made that nobody has.
+  const missing = save.replaceAll(home.at("plant-store.token"), home.at("missing/token"));
+  expect(await run(missing)).toMatchObject({ exitCode: 1, stdout: "" });
+  expect((await list()).stdout).not.toContain("prometheus");
+
+  expect(await run(save)).toMatchObject({ exitCode: 0 });
   expect(statSync(home.at("plant-store.token")).mode & 0o777).toBe(0o600);
+  // Pasted again, the lines keep the token.
+  const token = await saved().text();
+  expect(await run(save)).toMatchObject({ exitCode: 1, stdout: "" });
+  expect(token).toStartWith("plant_");
+  expect(await saved().text()).toBe(token);
 
   const arrived = Promise.withResolvers<unknown>();
   using receiver = Bun.serve({
@@ -541,27 +556,27 @@ test.skipIf(
     },
   });
   const [rules = "", routes = ""] = blocks("Dead man's switch", "yaml");
-  await Bun.write(home.at("watchdog.yml"), rules);
+  await Bun.write(home.at("watchdog.yaml"), rules);
+  await Bun.write(home.at("alerts.yaml"), ALERTS);
   await Bun.write(
     home.at("alertmanager.yml"),
     routes.replace("https://alerts.example.org/prometheus", receiver.url.href),
   );
 
   const [port, alerts, probes] = [freePort(), freePort(), freePort()];
-  const around = {
-    global: { scrape_interval: "1s", evaluation_interval: "1s" },
-    rule_files: ["watchdog.yml"],
-    alerting: { alertmanagers: [{ static_configs: [{ targets: [`127.0.0.1:${alerts}`] }] }] },
-  };
+  const around = { global: { scrape_interval: "1s", evaluation_interval: "1s" } };
   const [scraping = ""] = blocks("Metrics", "yaml");
-  const [probing = ""] = blocks("Alerts and a dashboard", "yaml");
+  const [naming = "", probing = ""] = blocks("Alerts and a dashboard", "yaml");
+  const alerting = naming
+    .replace("alerts.yaml", "alerts.yaml, watchdog.yaml")
+    .replace("127.0.0.1:9093", `127.0.0.1:${alerts}`);
   const probe = probing
     .replaceAll(/^/gm, "  ")
     .replace("https://plants.example.org", server.url)
     .replace("127.0.0.1:9115", `127.0.0.1:${probes}`);
   await Bun.write(
     home.at("prometheus.yml"),
-    `${Bun.YAML.stringify(around, null, 2)}\n${here(scraping)}${probe}`,
+    `${Bun.YAML.stringify(around, null, 2)}\n${alerting}${here(scraping)}${probe}`,
   );
   await using blackbox = start({
     program: ["prometheus-blackbox-exporter", "--config.file=/etc/prometheus/blackbox.yml"],
