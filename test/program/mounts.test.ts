@@ -133,43 +133,82 @@ test.skipIf(skips)(
   },
 );
 
+/** A disk with a plant, and another database below its mount point, with a plant of the same id. */
+function diskAndBelow() {
+  const here = emptyDirectory();
+  for (const name of ["disk", "data"]) mkdirSync(here.at(name));
+  writeFileSync(here.at("disk.ndjson"), `${jsonOf(fern())}\n`);
+  writeFileSync(here.at("below.ndjson"), `${jsonOf(ivy())}\n${jsonOf(ivy({ id: 2n }))}\n`);
+
+  const lines = blocks("A database below its mount point", "sh")
+    .join("")
+    .replaceAll("/var/lib/plant-store", here.at("data"))
+    .replace("-o plant-store -g plant-store ", "")
+    .replace("mount ", "mount -T fstab ");
+  return Object.assign(here, {
+    lines,
+    fstab: `${here.at("disk")} ${here.at("data")} none bind`,
+    /** A server that starts creates a database, as one without `NODE_ENV` does. */
+    follow: (script: string) =>
+      runToEnd({
+        program: [
+          "unshare",
+          "--mount",
+          "sh",
+          "-c",
+          `systemctl() { echo "$*"; [ $1 = stop ] || plant-store migrate --database data/plants.db; }
+          runuser() { shift 3; "$@"; }
+          plant-store import disk.ndjson --database disk/plants.db
+          plant-store import below.ndjson --database data/plants.db
+          ${script}
+          plant-store export --database data/plants.db
+          plant-store export --database data-below/plants.db`,
+        ],
+        cwd: here.path,
+        env: { PATH: `${dirname(executable()[0])}:${process.env["PATH"]}` },
+      }),
+  });
+}
+
+const [ON_DISK = "", BELOW = ""] = [
+  [fern(), ivy({ id: 2n })],
+  [ivy(), ivy({ id: 2n })],
+].map((plants) => plants.map((plant) => `${jsonOf(plant)}\n`).join(""));
+
 test.skipIf(skips)(
   "the guide's lines add the plants below a mount point to those on the disk, name the ids that are taken, and start the server; a second run moves nothing",
   async () => {
-    using here = emptyDirectory();
-    for (const name of ["disk", "data"]) mkdirSync(here.at(name));
-    writeFileSync(here.at("fstab"), `${here.at("disk")} ${here.at("data")} none bind\n`);
-    writeFileSync(here.at("disk.ndjson"), `${jsonOf(fern())}\n`);
-    writeFileSync(here.at("below.ndjson"), `${jsonOf(ivy())}\n${jsonOf(ivy({ id: 2n }))}\n`);
+    using here = diskAndBelow();
 
-    const [block = ""] = blocks("A database below its mount point", "sh");
-    const lines = block
-      .replaceAll("/var/lib/plant-store", here.at("data"))
-      .replace("-o plant-store -g plant-store ", "")
-      .replace("mount ", "mount -T fstab ");
-    const script = `
-      systemctl() { echo "systemctl $*"; }
-      runuser() { shift 3; "$@"; }
-      plant-store import disk.ndjson --database disk/plants.db
-      plant-store import below.ndjson --database data/plants.db
-      ${lines}
-      ${lines}
-      plant-store export --database data/plants.db
-      plant-store export --database data-below/plants.db`;
-    const { stdout, stderr } = await runToEnd({
-      program: ["unshare", "--mount", "sh", "-c", script],
-      cwd: here.path,
-      env: { PATH: `${dirname(executable()[0])}:${process.env["PATH"]}` },
-    });
+    const { stdout, stderr } = await here.follow(`
+      echo '${here.fstab}' > fstab
+      ${here.lines}
+      ${here.lines}`);
 
-    const restart = "systemctl stop plant-store\nsystemctl start plant-store\n";
-    const [onDisk, below] = [
-      [fern(), ivy({ id: 2n })],
-      [ivy(), ivy({ id: 2n })],
-    ].map((plants) => plants.map((plant) => `${jsonOf(plant)}\n`).join(""));
-    expect(stdout).toBe(`${restart}${restart}${onDisk}${below}`);
-    expect(stderr).toEndWith(
-      "id 1: `id` is taken by a different plant; choose another id\n1 added, 0 already there, 1 refused\n",
+    expect(stdout.replaceAll(/.*(?:mountpoint|plants\.db)\n/g, "")).toBe(
+      `stop plant-store\nstart plant-store\nstart plant-store\n${ON_DISK}${BELOW}`,
     );
+    expect(stderr).toContain(
+      "id 1: `id` is taken by a different plant; choose another id\n0 added, 1 already there, 1 refused\n",
+    );
+  },
+);
+
+test.skipIf(skips)(
+  "the guide's lines for a database below a mount point lose nothing if the disk cannot be mounted at first",
+  async () => {
+    using here = diskAndBelow();
+
+    const { stdout, stderr } = await here.follow(`
+      : > fstab
+      ${here.lines}
+      ${here.lines}
+      echo '${here.fstab}' > fstab
+      ${here.lines}`);
+
+    expect(stdout.replaceAll(/.*(?:mountpoint|plants\.db)\n/g, "")).toBe(
+      `stop plant-store\nstart plant-store\n${ON_DISK}${BELOW}`,
+    );
+    expect(stderr).toContain("File exists");
   },
 );
