@@ -148,7 +148,10 @@ test.skipIf(skipsWithout("tar", "tar"))(
     const script = [
       `${STUBS}useradd() { :; }; install() { :; }; scp() { cp "$1" "new/\${2#new:}"; }`,
       // tar leaves out the first slash, and what is before it here.
-      archive.replaceAll(/(?<=[\s(])\/(?=\w)/g, "").replace("tar ", "cd old && tar "),
+      archive
+        .replaceAll(/(?<=[\s(])\/(?=\w)/g, "")
+        .replace("tar ", "cd old && tar ")
+        .replace("scp ", "scp old/"),
       copy.replace("/root", "old/root"),
       unpack.replace("/ -xzf /", "new -xzf new/"),
     ];
@@ -159,39 +162,57 @@ test.skipIf(skipsWithout("tar", "tar"))(
   },
 );
 
-test.concurrent("the lines of a move bring plants and tokens to another machine", async () => {
-  using home = emptyDirectory();
-  for (const machine of ["old", "new"]) mkdirSync(home.at(machine));
-  const on = (machine: string) => ({ cwd: home.at(machine), env: { PATH, PORT: "0" } });
-  const follow = async (machine: string, script = "") => {
-    const copy = `scp() { cp "$1" "\${2#new:}"; }; rsync() { :; }; curl() { :; }; journalctl() { :; }\n`;
-    const here = [STUBS, copy, STORE, script]
-      .join("")
-      .replaceAll("new:/var/lib/plant-store", `new:${home.at("new")}`)
-      .replaceAll("/var/lib/plant-store", home.at(machine));
-    const ended = await runToEnd({ ...on(machine), program: ["sh", "-euc", here] });
-    expect(ended).toMatchObject({ exitCode: 0 });
-    return ended.stdout;
-  };
+test.concurrent(
+  "the lines of a move bring plants and tokens to another machine, and a second run replaces nothing there",
+  async () => {
+    using home = emptyDirectory();
+    for (const machine of ["old", "new"]) mkdirSync(home.at(machine));
+    const on = (machine: string) => ({ cwd: home.at(machine), env: { PATH, PORT: "0" } });
+    const follow = (machine: string, script = "", store = STORE) => {
+      const copy = `scp() { cp "$1" "\${2#new:}"; }; rsync() { :; }; curl() { :; }; journalctl() { :; }\n`;
+      const here = [STUBS, copy, store, script]
+        .join("")
+        .replaceAll("new:/var/lib/plant-store", `new:${home.at("new")}`)
+        .replaceAll("/var/lib/plant-store", home.at(machine));
+      // As they are pasted: no line ends the shell.
+      return runToEnd({ ...on(machine), program: ["sh", "-c", here] });
+    };
 
-  let token: string;
-  {
-    token = (await follow("old", "store token create greenhouse")).trim();
-    await using server = await startServer({ program: ["plant-store"], ...on("old") });
-    expect((await post(server.url, fern(), { token })).status).toBe(200);
-  }
+    const token = (await follow("old", "store token create greenhouse")).stdout.trim();
+    {
+      await using server = await startServer({ program: ["plant-store"], ...on("old") });
+      expect((await post(server.url, fern(), { token })).status).toBe(200);
+    }
 
-  const [, , leave, arrive] = blocks("Move to another machine", "sh");
-  // What an earlier move has left.
-  await follow("old", 'echo old > "/var/lib/plant-store/move.db"');
-  expect(await follow("old", leave)).toBe(
-    "disable --now plant-store\ndisable --now plant-store-backup.timer litestream\n",
-  );
-  expect(await follow("new", arrive)).toStartWith("enable --now plant-store\n");
+    const [, , leave, arrive = "", begin] = blocks("Move to another machine", "sh");
+    // What an earlier move has left.
+    await follow("old", 'echo old > "/var/lib/plant-store/move.db"');
+    // In a shell that does not know `store`, nothing stops.
+    expect(await follow("old", leave, "")).toMatchObject({ exitCode: 127, stdout: "" });
+    for (const script of [leave, leave]) {
+      expect(await follow("old", script)).toMatchObject({
+        exitCode: 0,
+        stdout: "disable --now plant-store\ndisable --now plant-store-backup.timer litestream\n",
+      });
+    }
+    expect(await follow("new", begin)).toMatchObject({ stdout: "" });
+    expect(await follow("new", arrive)).toMatchObject({ exitCode: 0, stdout: "" });
+    expect((await follow("new", begin)).stdout).toContain("enable --now plant-store\n");
 
-  await using server = await startServer({ program: ["plant-store"], ...on("new") });
-  expect((await post(server.url, ivy(), { token })).status).toBe(409);
-});
+    await using server = await startServer({ program: ["plant-store"], ...on("new") });
+    expect((await post(server.url, ivy(), { token })).status).toBe(409);
+    expect((await post(server.url, ivy({ id: 2n }), { token })).status).toBe(200);
+    expect(await server.stop()).toBe(0);
+
+    // Again, and with the old machine's backup there again.
+    const exported = `${jsonOf(fern())}\n${jsonOf(ivy({ id: 2n }))}\n`;
+    for (const script of ["", leave]) {
+      await follow("old", script);
+      await follow("new", arrive);
+      expect((await follow("new", "store export")).stdout).toBe(exported);
+    }
+  },
+);
 
 test.concurrent(
   "the lines of an upgrade replace a running executable, and those of a rollback bring it back",
@@ -259,27 +280,35 @@ test.concurrent(
   },
 );
 
-test.skipIf(skipsWithout("wrk", "wrk"))(
+test.skipIf(skipsWithout("wrk", "wrk") || skipsWithout("bash", "bash"))(
   "every request of the guide's load stores another plant",
   async () => {
     using home = emptyDirectory();
-    await using server = await startServer({ cwd: home.path, env: { AUTH_TOKENS: TOKEN } });
     const [lua = ""] = blocks("Load-test it", "lua");
-    const [load = ""] = blocks("Load-test it", "sh").map((code) => code.replace(/^TOKEN=.*\n/, ""));
+    const [load = ""] = blocks("Load-test it", "sh");
     await Bun.write(home.at("plants.lua"), lua);
 
+    const port = String(freePort());
+    const stubs = `install() { mkdir load; }
+      systemd-run() { shift 4; "$@" & }
+      systemctl() { plant-store export --database load/plants.db > exported; kill $!; wait; }
+      runuser() { shift 3; "$@"; }\n`;
     const script = load
-      .replace("http://127.0.0.1:3000", server.url)
+      .replaceAll("/var/lib/plant-store/", "")
+      .replaceAll("3001", port)
       .replace("-c64 -d30s", "-c4 -d1s");
-    const env = { TOKEN };
-    const { stdout } = await runToEnd({ program: ["sh", "-c", script], cwd: home.path, env });
+    const { stdout } = await runToEnd({
+      program: ["bash", "-c", stubs + script],
+      cwd: home.path,
+      env: { PATH },
+    });
     const requests = Number(/(\d+) requests in/.exec(stdout)?.[1]);
     expect(stdout).not.toContain("Non-2xx");
     expect(requests).toBeGreaterThan(10);
 
-    const exported = await runToEnd({ args: ["export"], cwd: home.path });
-    const plants = exported.stdout.split("\n").length - 1;
+    const plants = (await Bun.file(home.at("exported")).text()).split("\n").length - 1;
     expect(plants).toBeGreaterThanOrEqual(requests);
+    expect(readdirSync(home.path).toSorted()).toEqual(["exported", "plants.lua"]);
   },
 );
 
