@@ -58,7 +58,7 @@ test.concurrent("the operator's chapters, followed in order", async () => {
     const [code = ""] = blocks(heading, "sh");
     return code
       .replace(/\/var\/backups\/\S+/, "copy.db")
-      .replaceAll(/^systemctl.*\n|^runuser .*-- |\/var\/lib\/plant-store\//gm, "");
+      .replaceAll(/^systemctl.*\n|^ *runuser .*-- |\/var\/lib\/plant-store\//gm, "");
   });
 
   {
@@ -863,7 +863,7 @@ test.skipIf(skipsWithout("find", "findutils"))(
       const args = ["export", "--database", home.at(`plant-store/${copy}`)];
       expect((await runToEnd({ args })).stdout).toBe(`${jsonOf(fern())}\n`);
     }
-    expect(readdirSync(home.at("plant-store/unchecked"))).toEqual([]);
+    expect(readdirSync(home.at("plant-store"))).not.toContain("unchecked");
   },
 );
 
