@@ -6,6 +6,7 @@ import {
   readdirSync,
   readFileSync,
   rmSync,
+  symlinkSync,
   truncateSync,
   utimesSync,
   writeFileSync,
@@ -24,12 +25,14 @@ import { emptyDirectory, runToEnd, startServer } from "../support/program.ts";
 /** The lines of the page about backups, as they stand there. */
 const [DUMP = ""] = blocks("Dump", "sh");
 const [DAILY = ""] = blocks("Daily dump", "sh");
-const [RESTORE = "", RESTORE_PLAIN = "", END_TOKENS = "", ADD_PLANTS = ""] = blocks(
-  "Restore a dump",
-  "sh",
-);
-const [DUMP_BEFORE = "", EXPORT_AND_SWAP = "", IMPORT = ""] = blocks("Roll back an upgrade", "sh");
-const [RENAME = "", CREATE = "", PG_RESTORE = ""] = RESTORE.trim().split("\n");
+const [RESTORE = "", RESTORE_PLAIN = "", RESTORE_ELSEWHERE = ""] = blocks("Restore a dump", "sh");
+const [DUMP_BEFORE = "", ROLL_BACK = "", SWAP = ""] = blocks("Roll back an upgrade", "sh");
+/** The lines that define what the last one, and those of a rollback, run. */
+const DEFINITIONS = RESTORE.replace(/.*\n$/, "");
+const PLAIN = RESTORE_PLAIN.replace("plants_restored", "plants").replace('"$1"', "plants.sql");
+
+/** An empty database, as on another machine. */
+const EMPTY = `dropdb plants\n${blocks("Five minutes", "sh")[0]?.split("\n")[1]}`;
 
 /** What is often written instead: the control. */
 const CARELESS = "psql --quiet --dbname plants --file plants.sql";
@@ -66,6 +69,7 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
     const here = (script: string) =>
       script
         .replaceAll("plants:PASSWORD@localhost", address)
+        .replaceAll("@%2Fvar%2Frun%2Fpostgresql/", `@127.0.0.1:${port}/`)
         // The user of the cluster is in the environment, and the one of SQLite's file is the test's.
         .replaceAll(/sudo -u postgres |runuser -u plant-store -- /g, "")
         .replaceAll(/\/(?:usr\/local\/bin|var\/lib\/plant-store)(?=\/)/g, directory.path);
@@ -95,7 +99,7 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
 
   test("restored by the page has every plant, and no token that was ended after it", async () => {
     await using world = await makeWorld();
-    const { follow, count, serve } = world;
+    const { follow, attempt, count, serve } = world;
     const create = (name: string) => follow(`plant-store token create ${name}`);
     const good = await create("good");
     const ended = [await create("revoked"), await create("deleted"), await create("again")];
@@ -109,23 +113,37 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
       await follow(DUMP);
       expect(await statuses(server.url)).toEqual([200, 200, 200, 200]);
       // A server that runs keeps its database.
-      expect(await world.attempt(RENAME)).toMatchObject({ exitCode: 1 });
+      expect(await world.attempt(RESTORE)).toMatchObject({
+        exitCode: 1,
+        stderr: expect.stringContaining("is being accessed by other users"),
+      });
     }
     await follow("plant-store token revoke revoked");
     for (const name of ["deleted", "again"]) await follow(`plant-store token delete ${name} --yes`);
     await create("again");
     await follow(`echo '${jsonOf(fern({ id: 1001 }))}' | plant-store import -`);
 
-    await follow(RESTORE);
-    expect(await count("plants")).toBe("1000");
+    // After a failure in the middle, the same lines do it, and nothing was changed until then.
+    const broken = RESTORE.replace("digest NOT IN", "no_such NOT IN");
+    expect(await attempt(broken)).toMatchObject({ exitCode: 1 });
+    expect(await count("plants")).toBe("1001");
     {
-      // The control: without the lines for tokens.
+      // The control: without the lines for tokens and plants.
+      await follow(`${DEFINITIONS}\ncatch_up() { :; }\nrestore plants.dump "$old"`);
+      expect(await count("plants")).toBe("1000");
       await using server = await serve();
       expect(await statuses(server.url)).toEqual([200, 200, 200, 200]);
     }
+    await follow(
+      "dropdb plants && psql -c 'ALTER DATABASE plants_before RENAME TO plants' postgres",
+    );
 
-    const ending = await follow(END_TOKENS);
-    expect(ending.match(/^ \w+$/gm)?.toSorted()).toEqual([" again", " deleted", " revoked"]);
+    const result = await attempt(RESTORE);
+    expect(result).toMatchObject({
+      exitCode: 0,
+      stderr: expect.stringContaining("1 added, 1,000 already there, 0 refused\n"),
+    });
+    expect(result.stdout.match(/^ \w+$/gm)?.toSorted()).toEqual([" again", " deleted", " revoked"]);
     const listed = await follow("plant-store token list");
     expect(Array.from(listed.matchAll(/^(\w+) +(?:active|revoked)/gm), ([row]) => row)).toEqual([
       "good     active",
@@ -133,16 +151,30 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
       "deleted  revoked",
       "again    revoked",
     ]);
-    // The variables are those of the lines before.
-    const variables = END_TOKENS.match(/^(?:old|new)=.*\n/gm)?.join("");
-    expect(await world.attempt(`${variables}${ADD_PLANTS}`)).toEqual({
-      exitCode: 0,
-      stdout: "",
-      stderr: "1 added, 1,000 already there, 0 refused\n",
+    expect(await count("plants")).toBe("1001");
+    // Once more, they change nothing.
+    expect(await attempt(RESTORE)).toMatchObject({
+      exitCode: 1,
+      stderr: expect.stringContaining('"plants_before" already exists'),
     });
 
     await using server = await serve();
     expect(await statuses(server.url)).toEqual([200, 401, 401, 401]);
+  });
+
+  test("restored beside the database of an earlier restore changes nothing, and says why", async () => {
+    await using world = await makeWorld();
+    const { follow, attempt, count } = world;
+    await follow(`${DUMP}\ncreatedb plants_before --template plants`);
+    await follow("plant-store token create good");
+    await follow("psql --command 'DELETE FROM plants WHERE id = 7' plants");
+
+    // Pasted into a shell, which goes on with the next line.
+    const all = blocks("Restore a dump", "sh").join("\n");
+    const { stderr } = await attempt(`set +e\n${all}`);
+    expect(stderr).toContain('database "plants_before" already exists');
+    expect(await follow("plant-store token list")).toMatch(/^good +active/m);
+    expect(await count("plants")).toBe("999");
   });
 
   test("is made by the page's script at each run, which keeps fourteen", async () => {
@@ -167,9 +199,7 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
     expect(attempt.exitCode).toBe(1);
     expect(dumps()).not.toContain("2026-01-03.dump");
 
-    await world.follow(
-      `${RENAME}\n${CREATE}\n${PG_RESTORE.replace("plants.dump", "backups/2026-01-02.dump")}`,
-    );
+    await world.follow(RESTORE.replace("plants.dump", "backups/2026-01-02.dump"));
     expect(await world.count("plants")).toBe("1000");
   });
 
@@ -185,25 +215,30 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
 
     await follow("plant-store token revoke ended");
     await follow(`echo '${jsonOf(ivy({ id: 1001 }))}' | plant-store import -`);
-    writeFileSync(at("plant-store.old"), "old");
-    await follow(EXPORT_AND_SWAP);
-    expect(readFileSync(at("plant-store"), "utf8")).toBe("old");
+    symlinkSync(executable()[0], at("plant-store.old"));
+    const rollBack = `PATH="$PWD:$PATH"\n${DEFINITIONS}\n${ROLL_BACK}`;
 
-    await follow(RESTORE.replace("plants.dump", "before-upgrade.dump"));
-    await follow(END_TOKENS);
-    expect(await follow("plant-store token list")).toMatch(/^ended +revoked/m);
-    const variables = EXPORT_AND_SWAP.match(/^new=.*\n/m)?.[0];
-    expect(await attempt(`${variables}${IMPORT}`)).toMatchObject({
-      stderr: "1 added, 1,000 already there, 0 refused\n",
-    });
+    // A file of an earlier rollback lacks plants.
+    writeFileSync(at("all.ndjson"), "");
+    expect(await attempt(rollBack)).toMatchObject({ exitCode: 2 });
     expect(await count("plants")).toBe("1001");
+
+    await follow("mv all.ndjson earlier.ndjson");
+    expect(await attempt(rollBack)).toMatchObject({
+      exitCode: 0,
+      stderr: expect.stringContaining("1 added, 1,000 already there, 0 refused\n"),
+    });
+    expect(await follow("plant-store token list")).toMatch(/^ended +revoked/m);
+    expect(await count("plants")).toBe("1001");
+    await follow(SWAP);
+    expect(readdirSync(at("."))).not.toContain("plant-store.old");
   });
 
   test("restored where a server has started changes nothing, and says so", async () => {
     await using world = await makeWorld();
     const { follow, attempt, count, serve } = world;
     await follow(`${DUMP}\npg_dump --file plants.sql plants`);
-    await follow(`${RENAME}\n${CREATE}`);
+    await follow(EMPTY);
     const token = await follow("plant-store token create new");
     {
       await using server = await serve();
@@ -211,8 +246,8 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
     }
 
     const stderr = expect.stringMatching(/relation "\w+" already exists/);
-    expect(await attempt(PG_RESTORE)).toMatchObject({ exitCode: 1, stderr });
-    expect(await attempt(RESTORE_PLAIN)).toMatchObject({ exitCode: 3, stderr });
+    expect(await attempt(RESTORE_ELSEWHERE)).toMatchObject({ exitCode: 1, stderr });
+    expect(await attempt(PLAIN)).toMatchObject({ exitCode: 3, stderr });
     expect(await count("plants")).toBe("1");
 
     // The control: one of a thousand plants, and it succeeds.
@@ -224,10 +259,10 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
     await using world = await makeWorld();
     const { at, follow, attempt, count } = world;
     await follow(`${DUMP}\npg_dump --file plants.sql plants`);
-    await follow(`${RENAME}\n${CREATE}`);
+    await follow(EMPTY);
 
     truncateSync(at("plants.dump"), readFileSync(at("plants.dump")).length - 2_000);
-    expect(await attempt(PG_RESTORE)).toMatchObject({
+    expect(await attempt(RESTORE_ELSEWHERE)).toMatchObject({
       exitCode: 1,
       stderr: expect.stringContaining("end of file"),
     });
@@ -235,7 +270,7 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
 
     const text = readFileSync(at("plants.sql"), "utf8");
     writeFileSync(at("plants.sql"), text.slice(0, text.indexOf("\n500\tFern") + 1));
-    expect(await attempt(RESTORE_PLAIN)).toMatchObject({ exitCode: 0 });
+    expect(await attempt(PLAIN)).toMatchObject({ exitCode: 0 });
     expect(await count("plants")).toBe("499");
   });
 
@@ -290,7 +325,9 @@ describe.skipIf(skipsInstalled())("a recovery of PostgreSQL to a point in time",
   test("by the page has every plant, no token that was ended later, and waits for no standby of the primary", async () => {
     using archive = emptyDirectory();
     chmodSync(archive.path, 0o777);
-    const settings = { archive_mode: "on", archive_command: `cp %p ${archive.path}/%f` };
+    // A name in the archive is that of a whole file.
+    const copy = `cp %p ${archive.path}/part && mv ${archive.path}/part ${archive.path}/%f`;
+    const settings = { archive_mode: "on", archive_command: copy };
     await using first = await startCluster({ programs: INSTALLED, settings });
     await using second = await startCluster({ programs: INSTALLED });
     const run = async (line: string, url = first.url("postgres")) => {
@@ -338,8 +375,9 @@ describe.skipIf(skipsInstalled())("a recovery of PostgreSQL to a point in time",
     await second.run(...statements.trim().split("\n"));
     while ((await names()) !== "") await Bun.sleep(10);
     const variables = `old=postgres://postgres@127.0.0.1:${first.port}/postgres\nnew=postgres://postgres@127.0.0.1:${second.port}/postgres\n`;
-    const lines = END_TOKENS.replaceAll(/^(?:old|new)=.*\n/gm, "");
-    const printed = await run(`${variables}${lines}${ADD_PLANTS}`);
+    const printed = await run(
+      `${DEFINITIONS.replaceAll(/^(?:old|new)=.*\n/gm, "")}${variables}catch_up "$old"`,
+    );
     expect(printed.stdout).toContain("\n ended\n");
     expect(printed.stderr).toBe("1 added, 1 already there, 0 refused\n");
 
