@@ -10,7 +10,7 @@ import {
 } from "node:fs";
 import { dirname, join } from "node:path";
 
-import { INT64_MAX } from "../../src/plant/plant.ts";
+import { INT64_MAX, type NewPlant } from "../../src/plant/plant.ts";
 import { testApp } from "../support/app.ts";
 import { startBrokenGateway } from "../support/broken_gateway.ts";
 import { bearer, post, TOKEN } from "../support/client.ts";
@@ -18,7 +18,16 @@ import { CERTIFICATE, EVERY_METRIC } from "../support/dashboard.ts";
 import { executable } from "../support/executable.ts";
 import { blocks, guides, section } from "../support/guides.ts";
 import { skipsWithout } from "../support/missing.ts";
-import { fern, ivy, jsonOf, membersOf, moss, returned, TEXT } from "../support/plants.ts";
+import {
+  fern,
+  ivy,
+  jsonOf,
+  membersOf,
+  moss,
+  OPTIONAL_TEXT,
+  returned,
+  TEXT,
+} from "../support/plants.ts";
 import {
   emptyDirectory,
   freePort,
@@ -266,17 +275,68 @@ test.concurrent(
     await follow(`echo '${later}' | plant-store import -`);
     // Again: neither the backup nor the old executable is replaced.
     expect(await follow(STORE + upgrade)).toMatchObject({ exitCode: 1, stdout: "" });
+    expect(readdirSync(home.at("bin")).toSorted()).toEqual([
+      "plant-store",
+      "plant-store-check",
+      "plant-store.old",
+    ]);
 
+    // In a shell that does not know `store`, nothing stops.
+    expect(await follow(rollbackOfMigration)).toMatchObject({ exitCode: 127, stdout: "" });
     expect(await follow(STORE + rollbackOfMigration)).toMatchObject({
       exitCode: 0,
-      stdout: "stop plant-store\nstart plant-store\n",
+      stdout: expect.stringMatching(/\nstop plant-store\nstart plant-store\n$/),
     });
     expect(isNewer()).toBe(false);
     expect((await follow("plant-store export")).stdout).toBe(`${later}\n`);
-    // Again: it refuses before it stops the server, and keeps the export.
-    const again = await follow(STORE + rollbackOfMigration);
-    expect(again).toMatchObject({ stdout: "", stderr: expect.stringContaining("all.ndjson") });
+    // Again, and once more before the old executable is in its place: it refuses before it stops the
+    // server, and keeps the export.
+    for (const name of ["plant-store.old", "all.ndjson"]) {
+      const { stdout, stderr } = await follow(STORE + rollbackOfMigration);
+      expect(stdout).not.toContain("stop");
+      expect(stderr).toContain(name);
+      copy("bin/plant-store.old");
+    }
     expect(await Bun.file(home.at("all.ndjson")).text()).toBe(`${later}\n`);
+  },
+);
+
+test.skipIf(skipsWithout("sqlite3", "sqlite3"))(
+  "the lines after a rollback and another upgrade write the field that was left out, and no other plant",
+  async () => {
+    using home = emptyDirectory();
+    const kept = [
+      fern({ id: INT64_MAX, [OPTIONAL_TEXT]: "it's" }),
+      fern({ id: 2n }),
+      fern({ id: 3n, [OPTIONAL_TEXT]: "x" }),
+    ];
+    const there = [
+      fern({ id: INT64_MAX }),
+      fern({ id: 2n }),
+      fern({ id: 3n, [OPTIONAL_TEXT]: "y" }),
+      ivy(),
+    ];
+    const linesOf = (plants: readonly NewPlant[]) =>
+      plants.map((plant) => `${jsonOf(plant)}\n`).join("");
+    await Bun.write(home.at("all.ndjson"), linesOf(kept));
+    await Bun.write(home.at("there.ndjson"), linesOf(there));
+
+    const [, , , write = ""] = blocks("Upgrade and rollback", "sh");
+    const lines = write
+      .replaceAll("color", OPTIONAL_TEXT)
+      .replaceAll(/\/var\/lib\/plant-store\/|\/root\//g, "");
+    const script = `plant-store import there.ndjson --database plants.db\n${lines}\nplant-store export --database plants.db`;
+    const program = ["sh", "-ec", STUBS + script];
+    const { stdout } = await runToEnd({ program, cwd: home.path, env: { PATH } });
+
+    expect(stdout).toBe(
+      linesOf([
+        ivy(),
+        fern({ id: 2n }),
+        fern({ id: 3n, [OPTIONAL_TEXT]: "y" }),
+        fern({ id: INT64_MAX, [OPTIONAL_TEXT]: "it's" }),
+      ]),
+    );
   },
 );
 
