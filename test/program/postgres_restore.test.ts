@@ -72,7 +72,10 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
         .replaceAll("@%2Fvar%2Frun%2Fpostgresql/", `@127.0.0.1:${port}/`)
         // The user of the cluster is in the environment, and the one of SQLite's file is the test's.
         .replaceAll(/sudo -u postgres |runuser -u plant-store -- /g, "")
-        .replaceAll(/\/(?:usr\/local\/bin|var\/lib\/plant-store)(?=\/)/g, directory.path);
+        .replaceAll(
+          /\/(?:usr\/local\/bin|var\/lib\/plant-store|etc\/plant-store)(?=\/)/g,
+          directory.path,
+        );
     const attempt = (script: string) =>
       runToEnd({
         program: ["sh", "-ec", here(script)],
@@ -279,7 +282,15 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
     const { follow, attempt, count } = world;
     const [MIGRATE = "", COPY = ""] = blocks("Moving from SQLite", "sh");
     const toSqlite = "plant-store import --database plants.db -";
-    const move = () => attempt(`${MIGRATE}${COPY}`);
+    await follow('echo "$DATABASE_URL" > /etc/plant-store/database-url');
+    await follow(`unset DATABASE_URL\n${MIGRATE}`);
+    expect(await follow("plant-store token list")).toMatch(/^NAME +active/m);
+    // In another shell, it does not copy into the default database.
+    expect(await attempt(`unset DATABASE_URL\n${COPY}`)).toMatchObject({
+      stdout: "",
+      stderr: expect.stringMatching(/DATABASE_URL: parameter .*not set/),
+    });
+    const move = () => attempt(COPY);
     await follow("psql --command 'DELETE FROM plants' plants");
 
     await follow(`seq 500 | sed 's/.*/{"id":&,${membersOf(fern())}}/' | ${toSqlite}`);
