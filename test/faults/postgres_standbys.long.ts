@@ -30,6 +30,12 @@ const [LET_REPLAY = [], ASK = [], PROMOTE = [], FOLLOW = [], LOOK = []] = blocks
   "sql",
 ).map((block) => block.split(/;\n/).filter((statement) => statement.trim() !== ""));
 
+/** The role of the page's lines, which is no superuser. */
+const REPLICATOR = [
+  "CREATE ROLE replicator LOGIN REPLICATION",
+  ...(/GRANT [^']+/.exec(blocks("Make a standby", "sh").join("")) ?? []),
+];
+
 /** A rule that promotes the wrong one. */
 const ASK_AT_ONCE =
   "SELECT greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn()) - '0/0' AS received";
@@ -263,6 +269,7 @@ describe.skipIf(skipsInstalled())("after a failover by hand", () => {
     await Promise.all([b, c].map(({ restart }) => restart()));
     await promote(b, "ANY 1 (c)");
     await follow(c, b, "c");
+    await b.run(...REPLICATOR);
     await add(world, MOSS);
 
     await start(a, b);
@@ -270,9 +277,7 @@ describe.skipIf(skipsInstalled())("after a failover by hand", () => {
     await a.kill();
     rmSync(join(a.data, "standby.signal"));
 
-    const address = `host=127.0.0.1 port=${b.port} user=postgres`;
-    for (const lines of blocks("The old primary", "sh"))
-      runAsServer(lines.replaceAll(/host=b\.example\.org user=\w+/g, address), { PGDATA: a.data });
+    makeAgain(a, b);
     await a.restart();
     while ((await timelineOf(a)) < (await timelineOf(b))) await Bun.sleep(10);
     while ((await b.run(...LOOK)).length < 2) await Bun.sleep(10);
@@ -294,17 +299,15 @@ describe.skipIf(skipsInstalled())("pg_rewind of an old primary", () => {
     await using a = await startCluster({ programs: INSTALLED, settings });
     await using b = await startCluster({ programs: INSTALLED, primary: a, name: "b" });
     await b.run("SELECT pg_promote()");
+    await b.run(...REPLICATOR);
     await a.run("SELECT pg_logical_emit_message(true, 'a', 'x')");
     for (let segment = 0; segment < 4; segment++)
       await a.run("SELECT pg_switch_wal()", "CHECKPOINT", "SELECT txid_current()");
     await a.kill();
 
-    const [lines = ""] = blocks("The old primary", "sh");
-    const address = `host=127.0.0.1 port=${b.port} user=postgres`;
-    const rewind = () =>
-      runAsServer(lines.replaceAll("host=b.example.org user=postgres", address), {
-        PGDATA: a.data,
-      });
+    const rewind = () => {
+      makeAgain(a, b);
+    };
     if (failure === undefined) expect(rewind).not.toThrow();
     else expect(rewind).toThrow(failure);
   });
@@ -335,6 +338,20 @@ describe.skipIf(skipsInstalled())("a failover beside an archiver", () => {
     expect(printed("an archiver", size, verdict)).toEqual({ ...INTACT, lost: acknowledged });
   });
 });
+
+/** Makes a former primary a standby of the new one by the page's lines. */
+function makeAgain(former: PostgresCluster, { port }: PostgresCluster): void {
+  const lines = blocks("The old primary", "sh")
+    .join("")
+    .replaceAll(/sudo -u postgres |\/usr\/lib\/\S+\/|--config-file \S+|^PGDATA=.*/gm, "")
+    .replaceAll("host=b.example.org", `host=127.0.0.1 port=${port}`);
+  runAsServer(lines, {
+    PGDATA: former.data,
+    PGHOST: "127.0.0.1",
+    PGPORT: String(port),
+    PGUSER: "postgres",
+  });
+}
 
 /** Starts them. Both standbys have the tables and the first plant. */
 async function makeWorld(
