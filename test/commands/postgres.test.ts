@@ -1,6 +1,8 @@
 import { expect, test } from "bun:test";
+import { existsSync } from "node:fs";
 
 import { CLOSED_PORT } from "../support/client.ts";
+import { emptyDirectory, memoryDirectory } from "../support/program.ts";
 import { runCommand } from "../support/stream_io.ts";
 
 const DATABASE_URL = `postgres://me@127.0.0.1:${CLOSED_PORT}/plants`;
@@ -26,3 +28,23 @@ test("serve --check is exit code 2, and one line, for a server that cannot be re
     stderr: expect.stringMatching(/^Cannot open database "plants": .*\n$/),
   });
 });
+
+test.each([
+  ["postgres://me:secret@", 2, /^Cannot use the source: [^\n]+\n$/],
+  [
+    `postgres://me:secret@127.0.0.1:${CLOSED_PORT}/plants`,
+    1,
+    /^Cannot open database "plants": [^\n]+\n$/,
+  ],
+])(
+  "import of %s is refused, without its password, and makes no database",
+  async (source, exitCode, says) => {
+    using directory = emptyDirectory(memoryDirectory());
+    const path = directory.at("plants.db");
+    const { stderr, ...rest } = await runCommand(["import", source], { DATABASE_URL: path });
+    expect(rest).toEqual({ exitCode, stdout: "" });
+    expect(stderr).toMatch(says);
+    expect(stderr).not.toContain("secret");
+    expect(existsSync(path)).toBe(false);
+  },
+);
