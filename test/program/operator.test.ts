@@ -340,6 +340,32 @@ test.skipIf(skipsWithout("sqlite3", "sqlite3"))(
   },
 );
 
+test.skipIf(skipsWithout("jq", "jq"))(
+  "the line that counts 503s in the log names the reason and the cause of each",
+  async () => {
+    const log = [
+      { level: "INFO", message: "Stopped" },
+      { level: "ERROR", message: "Storage unavailable", cause: { message: "the disk is full" } },
+      { level: "WARN", message: "Cannot validate credentials", reason: "keys unavailable" },
+      { level: "WARN", message: "Queue full" },
+    ];
+    const lines = log.map((line) => JSON.stringify(line)).join("\n");
+    const [count = ""] = blocks("Many 503s", "sh");
+    const script = `journalctl() { echo "$LOG"; }\n${count}`;
+    const { stdout } = await runToEnd({
+      program: ["sh", "-c", script],
+      env: { LOG: `${lines}\nBun v1` },
+    });
+
+    expect(stdout.split("\n").map((line) => line.trim())).toEqual([
+      "1 Cannot validate credentials: keys unavailable",
+      "1 Queue full",
+      "1 Storage unavailable: the disk is full",
+      "",
+    ]);
+  },
+);
+
 test.skipIf(skipsWithout("wrk", "wrk") || skipsWithout("bash", "bash"))(
   "every request of the guide's load stores another plant",
   async () => {
