@@ -376,7 +376,7 @@ test.skipIf(skipsWithout("wrk", "wrk") || skipsWithout("bash", "bash"))(
 
     const port = String(freePort());
     const stubs = `install() { mkdir load; }
-      systemd-run() { shift 4; "$@" & }
+      systemd-run() { shift 5; "$@" & }
       systemctl() { plant-store export --database load/plants.db > exported; kill $!; wait; }
       runuser() { shift 3; "$@"; }\n`;
     const script = load
