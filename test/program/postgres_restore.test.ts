@@ -25,7 +25,10 @@ import { emptyDirectory, runToEnd, startServer } from "../support/program.ts";
 /** The lines of the page about backups, as they stand there. */
 const [DUMP = ""] = blocks("Dump", "sh");
 const [DAILY = ""] = blocks("Daily dump", "sh");
-const [RESTORE = "", RESTORE_PLAIN = "", RESTORE_ELSEWHERE = ""] = blocks("Restore a dump", "sh");
+const [RESTORE = "", LIST_TOKENS = "", RESTORE_PLAIN = "", RESTORE_ELSEWHERE = ""] = blocks(
+  "Restore a dump",
+  "sh",
+);
 const [DUMP_BEFORE = "", ROLL_BACK = "", SWAP = ""] = blocks("Roll back an upgrade", "sh");
 /** The lines that define what the last one, and those of a rollback, run. */
 const DEFINITIONS = RESTORE.replace(/.*\n$/, "");
@@ -147,7 +150,7 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
       stderr: expect.stringContaining("1 added, 1,000 already there, 0 refused\n"),
     });
     expect(result.stdout.match(/^ \w+$/gm)?.toSorted()).toEqual([" again", " deleted", " revoked"]);
-    const listed = await follow("plant-store token list");
+    const listed = await follow(LIST_TOKENS);
     expect(Array.from(listed.matchAll(/^(\w+) +(?:active|revoked)/gm), ([row]) => row)).toEqual([
       "good     active",
       "revoked  revoked",
