@@ -1,15 +1,17 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import {
+  chmodSync,
   chownSync,
   copyFileSync,
   mkdirSync,
+  mkdtempSync,
   readdirSync,
   readFileSync,
   statSync,
   symlinkSync,
   writeFileSync,
 } from "node:fs";
-import { dirname } from "node:path";
+import { dirname, join } from "node:path";
 
 import { post, untilTokenIs } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
@@ -110,6 +112,7 @@ test.skipIf(skips)(
     const run = commandOn(volume, backups);
 
     const token = await createToken(await containerOn(volume));
+    await run("docker run -d --name plants plant-store");
     const [backup = "", restore = ""] = blocks("Backup and restore", "sh");
     const [upgrade = "", check = "", rollback = ""] = blocks("Upgrade a container", "sh");
     let saved = "";
@@ -130,23 +133,33 @@ test.skipIf(skips)(
       const refused = await run(restore.replace("2026-11-23T000000.db", saved));
       expect(refused.stderr).toContain("has it open; stop it, and try again");
 
+      writeFileSync(join(backups, "before-upgrade.db"), "of an earlier upgrade");
+      const images = "readlink $IMAGES/plant-store:old $IMAGES/plant-store";
+      const before = "plant-store check --database before-upgrade.db";
       expect(await run(upgrade)).toMatchObject({ exitCode: 0 });
-      expect(await run("readlink $IMAGES/plant-store:old $IMAGES/plant-store")).toMatchObject({
-        stdout: "first\nnext\n",
-      });
-      // Again, it would make a backup of what the new version has migrated.
-      expect(await run(upgrade)).toMatchObject({ exitCode: 1 });
-      expect(await run("readlink $IMAGES/plant-store:old")).toMatchObject({ stdout: "first\n" });
+      expect(await run(images)).toMatchObject({ stdout: "first\nnext\n" });
       await store(3n);
+      // Again, before the new version starts, and while it runs, it would lose the way back.
+      expect(await run(upgrade)).not.toMatchObject({ exitCode: 0 });
+      await run("docker run -d --name plants plant-store");
+      expect(await run(upgrade)).not.toMatchObject({ exitCode: 0 });
+      expect(await run(images)).toMatchObject({ stdout: "first\nnext\n" });
+      expect((await run(before)).stdout).toContain("2 plants");
     }
 
     expect(await run(check)).toMatchObject({ exitCode: 0 });
-    expect(await run(rollback)).toMatchObject({
+    await run("docker run -d --name plants plant-store");
+    expect(await run(rollback.replace("import", "misspelled"))).not.toMatchObject({ exitCode: 0 });
+    // Again, it would export what the restore has left.
+    expect(await run(rollback)).not.toMatchObject({ exitCode: 0 });
+    const rest = rollback.slice(rollback.indexOf("plant-store import"));
+    expect(await run(rest)).toMatchObject({
       exitCode: 0,
       stderr: expect.stringContaining("1 added, 2 already there, 0 refused\n"),
     });
-    // Again, it would export what the restore has left.
-    expect(await run(rollback)).not.toMatchObject({ exitCode: 0 });
+    // Months later, there is another one.
+    await run("docker run -d --name plants plant-store");
+    expect(await run(rollback)).toMatchObject({ exitCode: 0 });
 
     const [remove = ""] = blocks("Delete a plant in a container", "sh");
     expect(await run(remove.replace("id = 7", "id = 3"))).toMatchObject({
@@ -168,6 +181,34 @@ test.skipIf(skips)(
     });
   },
 );
+
+test.skipIf(skips)("a second move of a volume takes what is stored since the first", async () => {
+  const volume = await makeVolume("moved");
+  const backups = home.at("backups-moved");
+  mkdirSync(backups);
+  chownSync(backups, USER, USER);
+  const run = commandOn(volume, backups);
+  await run("plant-store migrate");
+
+  const [leave = "", arrive = ""] = blocks("Move a volume", "sh");
+  for (const id of [1n, 2n]) {
+    await run("docker run -d --name plants plant-store");
+    expect(await run(`echo '${jsonOf(fern({ id }))}' | plant-store import -`)).toMatchObject({
+      exitCode: 0,
+    });
+    // The new machine has the same directory here.
+    if (id === 2n) writeFileSync(join(backups, "move.db"), "of the first move");
+    expect(await run(leave)).toMatchObject({ exitCode: 0 });
+    // Again, while the server is gone, it changes nothing.
+    expect(await run(leave)).not.toMatchObject({ exitCode: 0 });
+    expect(await run(arrive.replace("plant-store:", `${USER}:${USER}`))).toMatchObject({
+      exitCode: 0,
+    });
+  }
+  expect((await run("plant-store export")).stdout).toBe(
+    [1n, 2n].map((id) => `${jsonOf(fern({ id }))}\n`).join(""),
+  );
+});
 
 test.skipIf(skips)(
   "a container on a volume of another user says in one line what is wrong",
@@ -293,20 +334,26 @@ async function containerOn(volume: string): Promise<string[]> {
  * image's user on the mounts. buildah would lose some of what it prints.
  */
 function commandOn(volume: string, backups: string) {
-  const images = home.at("images");
+  const host = mkdtempSync(home.at("host-"));
+  chmodSync(host, 0o755);
+  const images = join(host, "images");
   mkdirSync(images);
   symlinkSync(executable()[0], `${images}/first`);
   symlinkSync(executable()[0], `${images}/next`);
   symlinkSync("first", `${images}/plant-store`);
 
-  const programs = home.at("programs");
+  const programs = join(host, "programs");
   mkdirSync(programs);
   const [script = ""] = blocks("The command", "sh");
   writeFileSync(`${programs}/plant-store`, script, { mode: 0o755 });
   writeFileSync(`${programs}/docker`, DOCKER, { mode: 0o755 });
+  // The other machine.
+  writeFileSync(`${programs}/ssh`, "#!/bin/sh\nexec cat >/dev/null\n", { mode: 0o755 });
+  writeFileSync(`${programs}/scp`, "#!/bin/sh\n", { mode: 0o755 });
 
-  const root = home.at("root-of-host");
-  mkdirSync(root);
+  const root = join(host, "root");
+  mkdirSync(`${root}/dist`, { recursive: true });
+  writeFileSync(`${root}/dist/plant-store`, "next");
   const inside = [
     "mount -t tmpfs none /var",
     "mkdir -p /var/backups/plant-store /var/volumes/plants",
@@ -328,6 +375,9 @@ set -e
 case $1 in
   build) ln -sfn next "$IMAGES/$3" ;;
   tag) ln -sfn "$(readlink "$IMAGES/\${2%:latest}")" "$IMAGES/$3" ;;
+  cp) cp "$IMAGES/\${2%%:*}.container" "$3" ;;
+  stop) test -e "$IMAGES/$2.container" ;;
+  rm) rm "$IMAGES/$2.container" ;;
   exec)
     export "$3"
     shift 5
@@ -336,6 +386,10 @@ case $1 in
     exec setpriv --reuid=${USER} --regid=${USER} --clear-groups "$IMAGES/plant-store" "$@" ;;
   run)
     shift
+    if [ "$1" = -d ]; then
+      readlink -n "$IMAGES/plant-store" >"$IMAGES/plants.container"
+      exit
+    fi
     while [ "\${1#-}" != "$1" ]; do
       case $1 in
         -v)

@@ -101,6 +101,17 @@ test.each(SERVERS)(
   },
 );
 
+test("a backup runs beside the pod that has the claim, and beside no other server", async () => {
+  const { affinity } = (await podOf(BACKUP)) as unknown as { affinity: object };
+  const [, labels = ""] =
+    /"labelSelector":\{"matchLabels":(\{[^}]*\})/.exec(JSON.stringify(affinity)) ?? [];
+  const [server] = await read<KubernetesObject>(SQLITE, "StatefulSet");
+  // Kubernetes gives it to each pod of a StatefulSet.
+  expect(JSON.parse(labels)).toEqual({
+    "statefulset.kubernetes.io/pod-name": `${server?.metadata.name}-0`,
+  });
+});
+
 test("the guide's lines name objects of the manifests, or that a line before creates", async () => {
   const lines = blocks("Kubernetes", "sh").join("\n");
   const objects = (await Promise.all(MANIFESTS.map((path) => objectsIn(path)))).flat();
@@ -122,7 +133,9 @@ test("the guide's lines name objects of the manifests, or that a line before cre
     ),
   );
   expect(files).toEqual(
-    expect.arrayContaining(Array.from(lines.matchAll(/-f (\S+)/g), ([, file]) => file)),
+    expect.arrayContaining(
+      Array.from(lines.matchAll(/(?<!rm )-f ([^-\s]\S*)/g), ([, file]) => file),
+    ),
   );
 });
 
