@@ -139,6 +139,24 @@ test("the guide's lines name objects of the manifests, or that a line before cre
   );
 });
 
+test("a failure ends the lines of an upgrade, a rollback and a move", () => {
+  const chains = [
+    "Upgrade a container",
+    "Move a volume",
+    "Upgrade in Kubernetes",
+    "Move a claim",
+    "From SQLite to PostgreSQL in Kubernetes",
+  ]
+    .flatMap((heading) => blocks(heading, "sh"))
+    .filter((block) => /restore|move\.db|before-upgrade|replicas=0/.test(block));
+  expect(chains).toHaveLength(9);
+  const unchained = chains.flatMap((block) => {
+    const lines = block.trimEnd().split("\n");
+    return lines.slice(0, -1).filter((line) => !line.endsWith(" &&") && !/^\w+=/.test(line));
+  });
+  expect(unchained).toEqual([]);
+});
+
 test("a backup before an upgrade is not pruned, and the line that sets an image sets all", async () => {
   const [create = "", set = ""] = blocks("Upgrade in Kubernetes", "sh");
   const [, pruned = ""] = /ls -t (\S+)-\*\.db/.exec(readFileSync(BACKUP, "utf8")) ?? [];
