@@ -12,7 +12,7 @@ import {
 import { join } from "node:path";
 
 import { blocks } from "../support/guides.ts";
-import { skipped } from "../support/missing.ts";
+import { skipped, skipsWithout } from "../support/missing.ts";
 import { fern, jsonOf } from "../support/plants.ts";
 import { podOf, runnerOf, runPod, servePod, skipsPods } from "../support/pod.ts";
 import { emptyDirectory, ROOT, runToEnd, TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -157,27 +157,32 @@ test("a failure ends the lines of an upgrade, a rollback and a move", () => {
   expect(unchained).toEqual([]);
 });
 
-test("a backup before an upgrade is not pruned, and the line that sets an image sets all", async () => {
-  const [create = "", set = ""] = blocks("Upgrade in Kubernetes", "sh");
-  const [, pruned = ""] = /ls -t (\S+)-\*\.db/.exec(readFileSync(BACKUP, "utf8")) ?? [];
-  const [, name = ""] = /create job (\S+)/.exec(create) ?? [];
-  expect(pruned).not.toBe("");
-  expect(name).not.toStartWith(pruned);
+test.skipIf(skipsWithout("sed", "sed"))(
+  "a backup before an upgrade is not pruned, and the line that sets an image sets all",
+  async () => {
+    const [create = "", set = ""] = blocks("Upgrade in Kubernetes", "sh");
+    const [, pruned = ""] = /ls -t (\S+)-\*\.db/.exec(readFileSync(BACKUP, "utf8")) ?? [];
+    const [, name = ""] = /create job (\S+)/.exec(create) ?? [];
+    expect(pruned).not.toBe("");
+    expect(name).not.toStartWith(pruned);
 
-  using home = emptyDirectory();
-  const manifests = [SQLITE, BACKUP, SHELL].map((path) => readFileSync(path, "utf8"));
-  for (const [index, text] of manifests.entries())
-    writeFileSync(home.at(`kubernetes_sqlite_${index}.yaml`), text);
-  const program = ["sh", "-c", set.split("\n")[0] ?? ""];
-  expect(await runToEnd({ program, cwd: home.path })).toMatchObject({ exitCode: 0 });
+    using home = emptyDirectory();
+    const manifests = [SQLITE, BACKUP, SHELL].map((path) => readFileSync(path, "utf8"));
+    for (const [index, text] of manifests.entries())
+      writeFileSync(home.at(`kubernetes_sqlite_${index}.yaml`), text);
+    const program = ["sh", "-c", set.split("\n")[0] ?? ""];
+    expect(await runToEnd({ program, cwd: home.path })).toMatchObject({ exitCode: 0 });
 
-  const image = (version: string) => `image: registry.example.org/plant-store:${version}`;
-  const changed = manifests.map((_, index) =>
-    readFileSync(home.at(`kubernetes_sqlite_${index}.yaml`), "utf8"),
-  );
-  expect(changed).toEqual(manifests.map((text) => text.replaceAll(image("1.0.0"), image("1.1.0"))));
-  expect(changed.join("")).not.toContain("plant-store:1.0.0");
-});
+    const image = (version: string) => `image: registry.example.org/plant-store:${version}`;
+    const changed = manifests.map((_, index) =>
+      readFileSync(home.at(`kubernetes_sqlite_${index}.yaml`), "utf8"),
+    );
+    expect(changed).toEqual(
+      manifests.map((text) => text.replaceAll(image("1.0.0"), image("1.1.0"))),
+    );
+    expect(changed.join("")).not.toContain("plant-store:1.0.0");
+  },
+);
 
 describe.skipIf(skipsPods())("with no rights, and on a read-only system", () => {
   /** A volume that all users may write to, as some provisioners make them. */

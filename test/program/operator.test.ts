@@ -223,7 +223,7 @@ test.concurrent(
   },
 );
 
-test.concurrent(
+test.concurrent.skipIf(skipsWithout("cmp", "diffutils"))(
   "the lines of an upgrade replace a running executable, and those of a rollback bring it back",
   async () => {
     using home = emptyDirectory();

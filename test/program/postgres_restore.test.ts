@@ -335,7 +335,7 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
   });
 });
 
-describe.skipIf(skipsInstalled())("a recovery of PostgreSQL to a point in time", () => {
+describe.skipIf(skips)("a recovery of PostgreSQL to a point in time", () => {
   test("by the page has every plant, no token that was ended later, and waits for no standby of the primary", async () => {
     using archive = emptyDirectory();
     chmodSync(archive.path, 0o777);
