@@ -7,6 +7,7 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
+  renameSync,
   statSync,
   symlinkSync,
   writeFileSync,
@@ -196,11 +197,13 @@ test.skipIf(skips)("a second move of a volume takes what is stored since the fir
     expect(await run(`echo '${jsonOf(fern({ id }))}' | plant-store import -`)).toMatchObject({
       exitCode: 0,
     });
-    // The new machine has the same directory here.
     if (id === 2n) writeFileSync(join(backups, "move.db"), "of the first move");
     expect(await run(leave)).toMatchObject({ exitCode: 0 });
     // Again, while the server is gone, it changes nothing.
     expect(await run(leave)).not.toMatchObject({ exitCode: 0 });
+    // Nothing is left to restore on a way back. The new machine has the same directory here.
+    expect(readdirSync(backups)).toEqual(["move.db.sent"]);
+    renameSync(join(backups, "move.db.sent"), join(backups, "move.db"));
     expect(await run(arrive.replace("plant-store:", `${USER}:${USER}`))).toMatchObject({
       exitCode: 0,
     });
@@ -349,7 +352,7 @@ function commandOn(volume: string, backups: string) {
   writeFileSync(`${programs}/docker`, DOCKER, { mode: 0o755 });
   // The other machine.
   writeFileSync(`${programs}/ssh`, "#!/bin/sh\nexec cat >/dev/null\n", { mode: 0o755 });
-  writeFileSync(`${programs}/scp`, "#!/bin/sh\n", { mode: 0o755 });
+  writeFileSync(`${programs}/scp`, '#!/bin/sh\nexec cp "$1" "$1.sent"\n', { mode: 0o755 });
 
   const root = join(host, "root");
   mkdirSync(`${root}/dist`, { recursive: true });

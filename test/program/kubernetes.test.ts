@@ -149,7 +149,7 @@ test("a failure ends the lines of an upgrade, a rollback and a move", () => {
   ]
     .flatMap((heading) => blocks(heading, "sh"))
     .filter((block) => /restore|move\.db|before-upgrade|replicas=0/.test(block));
-  expect(chains).toHaveLength(9);
+  expect(chains).toHaveLength(10);
   const unchained = chains.flatMap((block) => {
     const lines = block.trimEnd().split("\n");
     return lines.slice(0, -1).filter((line) => !line.endsWith(" &&") && !/^\w+=/.test(line));
