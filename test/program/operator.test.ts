@@ -729,6 +729,14 @@ test.skipIf(
   expect(await run(save)).toMatchObject({ exitCode: 1, stdout: "" });
   expect(token).toStartWith("plant_");
   expect(await saved().text()).toBe(token);
+  // Nor do those that delete it, unless the file is lost.
+  const remove = `${save}\n${here(blocks("Metrics", "sh")[1])}`;
+  expect(await run(remove)).toMatchObject({ exitCode: 0, stdout: "" });
+  rmSync(home.at("plant-store.token"));
+  expect(await run(remove)).toMatchObject({ exitCode: 0 });
+  expect((await list()).stdout).not.toContain("prometheus");
+  expect(await run(save)).toMatchObject({ exitCode: 0 });
+  expect(await saved().text()).not.toBe(token);
 
   const arrived = Promise.withResolvers<unknown>();
   using receiver = Bun.serve({
@@ -739,6 +747,9 @@ test.skipIf(
     },
   });
   const [rules = "", routes = ""] = blocks("Dead man's switch", "yaml");
+  // At the same interval, whether it is sent depends on how fast the receiver was.
+  const seconds = (name: string) => Number(new RegExp(`\\b${name}: (\\d+)`).exec(routes)?.[1]);
+  expect(seconds("repeat_interval")).toBeLessThan(60 * seconds("group_interval"));
   await Bun.write(home.at("watchdog.yaml"), rules);
   await Bun.write(home.at("alerts.yaml"), ALERTS);
   await Bun.write(
