@@ -2,7 +2,10 @@ import { describe, expect, test } from "bun:test";
 import {
   appendFileSync,
   chmodSync,
+  closeSync,
+  fstatSync,
   mkdirSync,
+  openSync,
   readdirSync,
   readFileSync,
   rmSync,
@@ -10,6 +13,7 @@ import {
   truncateSync,
   utimesSync,
   writeFileSync,
+  writeSync,
 } from "node:fs";
 import { dirname, join } from "node:path";
 
@@ -25,10 +29,14 @@ import { emptyDirectory, runToEnd, startServer } from "../support/program.ts";
 /** The lines of the page about backups, as they stand there. */
 const [DUMP = ""] = blocks("Dump", "sh");
 const [DAILY = ""] = blocks("Daily dump", "sh");
-const [RESTORE = "", LIST_TOKENS = "", RESTORE_PLAIN = "", RESTORE_ELSEWHERE = ""] = blocks(
-  "Restore a dump",
-  "sh",
-);
+const [
+  RESTORE = "",
+  SKIP_CORRUPT = "",
+  WITHOUT_PLANTS = "",
+  LIST_TOKENS = "",
+  RESTORE_PLAIN = "",
+  RESTORE_ELSEWHERE = "",
+] = blocks("Restore a dump", "sh");
 const [DUMP_BEFORE = "", ROLL_BACK = "", SWAP = ""] = blocks("Roll back an upgrade", "sh");
 /** The lines that define what the last one, and those of a rollback, run. */
 const DEFINITIONS = RESTORE.replace(/.*\n$/, "");
@@ -36,6 +44,9 @@ const PLAIN = RESTORE_PLAIN.replace("plants_restored", "plants").replace('"$1"',
 
 /** An empty database, as on another machine. */
 const EMPTY = `dropdb plants\n${blocks("Five minutes", "sh")[0]?.split("\n")[1]}`;
+
+/** A page of PostgreSQL, in bytes. */
+const PAGE = 8_192;
 
 /** What is often written instead: the control. */
 const CARELESS = "psql --quiet --dbname plants --file plants.sql";
@@ -130,7 +141,7 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
     await follow(`echo '${jsonOf(fern({ id: 1001 }))}' | plant-store import -`);
 
     // After a failure in the middle, the same lines do it, and nothing was changed until then.
-    const broken = RESTORE.replace("digest NOT IN", "no_such NOT IN");
+    const broken = RESTORE.replace("AND digest NOT IN", "AND no_such NOT IN");
     expect(await attempt(broken)).toMatchObject({ exitCode: 1 });
     expect(await count("plants")).toBe("1001");
     {
@@ -149,7 +160,9 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
       exitCode: 0,
       stderr: expect.stringContaining("1 added, 1,000 already there, 0 refused\n"),
     });
-    expect(result.stdout.match(/^ \w+$/gm)?.toSorted()).toEqual([" again", " deleted", " revoked"]);
+    const [created, revoked = ""] = result.stdout.split(/^ *revoked *\n-+$/m);
+    expect(created).toMatch(/^ create_again *\n-+\n again\n/m);
+    expect(revoked.match(/^ \w+$/gm)?.toSorted()).toEqual([" again", " deleted", " revoked"]);
     const listed = await follow(LIST_TOKENS);
     expect(Array.from(listed.matchAll(/^(\w+) +(?:active|revoked)/gm), ([row]) => row)).toEqual([
       "good     active",
@@ -166,6 +179,47 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
 
     await using server = await serve();
     expect(await statuses(server.url)).toEqual([200, 401, 401, 401]);
+  });
+
+  test("restored beside a database with a corrupt page has the plants of the others, and no token that was ended after it", async () => {
+    await using world = await makeWorld();
+    const { follow, attempt, count } = world;
+    await follow("plant-store token create good; plant-store token create ended");
+    await follow(DUMP);
+    await follow("plant-store token revoke ended");
+    await follow(
+      `seq 1001 2000 | sed 's/.*/{"id":&,${membersOf(fern())}}/' | plant-store import -`,
+    );
+    const tokens = async () => {
+      const listed = await follow(LIST_TOKENS);
+      return Array.from(listed.matchAll(/^(\w+) +(?:active|revoked)/gm), ([row]) => row);
+    };
+
+    const file = await follow("psql -Atc \"SELECT pg_relation_filepath('plants')\" plants");
+    await cluster().run("CHECKPOINT");
+    await cluster().kill();
+    const descriptor = openSync(join(cluster().data, file), "r+");
+    // Its first plants are in the dump, too: those of its last page are not.
+    const { size } = fstatSync(descriptor);
+    writeSync(descriptor, Buffer.alloc(PAGE, 0xff), 0, PAGE, size - 2 * PAGE);
+    closeSync(descriptor);
+    await cluster().restart();
+
+    const corrupt = { exitCode: 1, stderr: expect.stringContaining("XX001") };
+    expect(await attempt(RESTORE)).toMatchObject(corrupt);
+    const goBack =
+      "dropdb plants && psql -c 'ALTER DATABASE plants_before RENAME TO plants' postgres";
+    await follow(`${DEFINITIONS}\n${WITHOUT_PLANTS}`);
+    expect(await tokens()).toEqual(["good   active", "ended  revoked"]);
+    expect(await count("plants")).toBe("1000");
+    await follow(goBack);
+
+    await follow(SKIP_CORRUPT);
+    await follow(RESTORE);
+    expect(await tokens()).toEqual(["good   active", "ended  revoked"]);
+    const restored = Number(await count("plants"));
+    expect(restored).toBeGreaterThan(1_000);
+    expect(restored).toBeLessThan(2_000);
   });
 
   test("restored beside the database of an earlier restore changes nothing, and says why", async () => {
@@ -223,6 +277,16 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
     await follow(`echo '${jsonOf(ivy({ id: 1001 }))}' | plant-store import -`);
     symlinkSync(executable()[0], at("plant-store.old"));
     const rollBack = `PATH="$PWD:$PATH"\n${DEFINITIONS}\n${ROLL_BACK}`;
+    {
+      // What a server stored after the export would be lost.
+      await using stack = new AsyncDisposableStack();
+      stack.use(await world.serve());
+      expect(await attempt(rollBack)).toMatchObject({
+        exitCode: 1,
+        stderr: expect.stringContaining("is being accessed by other users"),
+      });
+      expect(readdirSync(at("."))).not.toContain("all.ndjson");
+    }
 
     // A file of an earlier rollback lacks plants.
     writeFileSync(at("all.ndjson"), "");
