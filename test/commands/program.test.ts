@@ -199,20 +199,21 @@ test.each(wrongCalls)("%j is refused in one line", async (words, stderr) => {
   });
 });
 
+/** A disk with the WAL of a killed server, which fails the checkpoint at the end of a command. */
+async function diskThatKeepsTheWal() {
+  const disk = makeDisk({ shim: true });
+  await using server = await startServer(disk.server());
+  expect((await post(server.url)).status).toBe(200);
+  server.child.kill("SIGKILL");
+  await server.child.exited;
+  disk.raise("fail-checkpoint");
+  return disk;
+}
+
 test.skipIf(skipsShim())(
   "a command on a disk that also fails when the database is closed reports the first failure in one line",
   async () => {
-    using disk = makeDisk({ shim: true });
-    {
-      // Its WAL stays for the checkpoint at the end of the command.
-      await using server = await startServer(disk.server());
-      expect((await post(server.url)).status).toBe(200);
-      server.child.kill("SIGKILL");
-      await server.child.exited;
-    }
-
-    disk.raise("fail-checkpoint");
-
+    using disk = await diskThatKeepsTheWal();
     const { cwd, env } = disk.server();
     const program = shell('exec "$@" token create gate >/dev/full');
     const run = await runToEnd({ program, ...(cwd && { cwd }), ...(env && { env }) });
@@ -236,15 +237,7 @@ test.skipIf(skipsShim()).each([
   ["import /dev/null", /^$/, UNMOVED],
   ["migrate", /^$/, UNMOVED],
 ])("%s that does its work, but cannot move the WAL, says so", async (call, result, says) => {
-  using disk = makeDisk({ shim: true });
-  {
-    await using server = await startServer(disk.server());
-    expect((await post(server.url)).status).toBe(200);
-    server.child.kill("SIGKILL");
-    await server.child.exited;
-  }
-
-  disk.raise("fail-checkpoint");
+  using disk = await diskThatKeepsTheWal();
   const { cwd, env, args } = disk.server();
   const run = await runToEnd({
     args: [...call.split(" "), ...(args ?? [])],
