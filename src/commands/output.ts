@@ -162,8 +162,8 @@ interface Piece {
 }
 
 /**
- * Whether a descriptor is of `/dev/null`. Bun opens that in the place of one that was closed before
- * the program began (`>&-`).
+ * Whether a descriptor refers to `/dev/null`. Bun opens that for each standard descriptor that was
+ * closed when the program began (`>&-`).
  */
 export function isNull(fd: number): boolean {
   try {

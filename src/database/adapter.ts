@@ -239,8 +239,8 @@ export interface RestoreResult {
   /** The directory with the old files; `undefined` if there were none. */
   readonly replaced: string | undefined;
   /**
-   * How to add the plants of the old files that the backup lacks: `run as garden: plant-store import
-   * …`. `undefined` if there was no database.
+   * How to add the plants that only the old files have: `run as garden: plant-store import …`.
+   * `undefined` if no database was replaced.
    */
   readonly howToAddOthers: string | undefined;
   readonly tokens: RestoredTokens;
