@@ -96,11 +96,9 @@ export function formatScopes(scopes: readonly Scope[]): string {
 }
 
 /**
- * The inverse of {@linkcode formatScopes}. Tokens that are older than scopes have `null`: all of
- * them.
+ * The inverse of {@linkcode formatScopes}. What is not a scope, `null` included, grants nothing.
  */
 export function parseScopes(text: string | null): readonly Scope[] {
-  if (text === null) return SCOPES;
-  const names = text.split(" ");
+  const names = text?.split(" ") ?? [];
   return SCOPES.filter((scope) => names.includes(scope));
 }

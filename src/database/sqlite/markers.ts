@@ -13,9 +13,6 @@ import { createPrivateFile, readTrusted } from "./trust.ts";
 /** How much of a corruption marker is read, in bytes. */
 const MARKER_BYTES = 4_096;
 
-/** The format of a corruption marker. Earlier builds wrote none, and the file's identity instead. */
-const VERSION = 1;
-
 /**
  * The marker that the file at a path is corrupt: a corrupt file cannot be trusted with that itself.
  *
@@ -49,7 +46,7 @@ export function corruptionMarker(path: string) {
 
       const line = finding.replaceAll("\n", " ").slice(0, MARKER_BYTES / 8);
       // As JSON, which an operator may read.
-      const marked = { version: VERSION, finding: line, foundAt: new Date().toISOString() };
+      const marked = { finding: line, foundAt: new Date().toISOString() };
       const draft = `${file}${CORRUPT_SUFFIX}-new`;
 
       try {
@@ -74,7 +71,6 @@ export function corruptionMarker(path: string) {
   };
 }
 
-/** What a marker of any version says. */
 function findingIn(marked: string): string {
   try {
     const { finding } = JSON.parse(marked) as { readonly finding?: unknown };

@@ -13,11 +13,7 @@ import { CorruptError } from "./failure.ts";
  */
 export function checkOnOpening(connection: Connection): void {
   connection.exec("PRAGMA cell_size_check = ON");
-  const names = connection.query("SELECT name FROM sqlite_schema WHERE type = 'table'").values();
-  const tables = new Set(names.flat());
-
-  for (const [table, read] of Object.entries(READS))
-    if (tables.has(table)) connection.query(read).all();
+  for (const read of READS) connection.query(read).all();
 
   const free = numberFrom(connection, "PRAGMA freelist_count");
   const pages = numberFrom(connection, "PRAGMA page_count");
@@ -30,13 +26,13 @@ export function checkOnOpening(connection: Connection): void {
   connection.exec("PRAGMA cell_size_check = OFF");
 }
 
-/** By table. A database of an older version has fewer tables. */
-const READS = {
-  plants: "SELECT (SELECT min(id) FROM plants), (SELECT max(id) FROM plants)",
-  tokens: "SELECT sum(created_at) FROM tokens",
-  token_revision: "SELECT max(revision) FROM token_revision",
-  __drizzle_migrations: "SELECT max(created_at) FROM __drizzle_migrations",
-} as const;
+/** Of the tables that every version has. */
+const READS = [
+  "SELECT (SELECT min(id) FROM plants), (SELECT max(id) FROM plants)",
+  "SELECT sum(created_at) FROM tokens",
+  "SELECT max(revision) FROM token_revision",
+  "SELECT max(created_at) FROM __drizzle_migrations",
+];
 
 /**
  * SQLite's own check, of one table or of all.

@@ -234,34 +234,28 @@ function keepEndedTokens(backup: string, replaced: string): RestoredTokens {
 
   if (ended > 0)
     client.transaction(() => {
-      for (const { digest, at } of revoked) endToken(client, before, digest, at);
+      for (const { digest, at } of revoked)
+        client.run("UPDATE tokens SET revoked_at = ? WHERE digest = ?", [at, digest]);
       for (const { digest } of deleted) client.run("DELETE FROM tokens WHERE digest = ?", [digest]);
-      if (before.hasRevision)
-        client.run("UPDATE token_revision SET revision = revision + ?", [ended]);
+      client.run("UPDATE token_revision SET revision = revision + ?", [ended]);
     })();
 
   return { ended, unconfirmed: deleted.length > 0 ? [] : missing.map(({ name }) => name) };
 }
 
-/** A row. The columns that came with later versions may be missing. */
 interface Row {
   readonly name: string;
   readonly digest: Uint8Array;
-  readonly expires_at?: bigint | null;
-  readonly revoked_at?: bigint | null;
+  readonly expires_at: bigint | null;
+  readonly revoked_at: bigint | null;
 }
 
 type Tokens = ReturnType<typeof tokensOf>;
 
-/** Reads the tokens of a database of any version. */
 function tokensOf(client: Database) {
   const rows = client.query<Row, []>("SELECT * FROM tokens").all();
-  const hasRevision =
-    client.query("SELECT 1 FROM sqlite_schema WHERE name = 'token_revision'").get() !== null;
-  const revision = hasRevision
-    ? Number(client.query("SELECT max(revision) FROM token_revision").values()[0]?.[0])
-    : 0;
-  return { rows, hasRevision, revision };
+  const [[revision] = []] = client.query("SELECT max(revision) FROM token_revision").values();
+  return { rows, revision: Number(revision) };
 }
 
 /** @returns `undefined` if there is none that can be read. */
@@ -291,11 +285,4 @@ function isSuccessor(before: Tokens, after: Tokens, ended: number): boolean {
   const known = new Set(before.rows.map(({ digest }) => digest.toHex()));
   const added = after.rows.filter(({ digest }) => !known.has(digest.toHex())).length;
   return after.revision >= before.revision + ended + added;
-}
-
-/** A backup of the first version has no column for it: there the token is deleted. */
-function endToken(client: Database, { rows }: Tokens, digest: Uint8Array, at: bigint): void {
-  if (rows[0] !== undefined && "revoked_at" in rows[0])
-    client.run("UPDATE tokens SET revoked_at = ? WHERE digest = ?", [at, digest]);
-  else client.run("DELETE FROM tokens WHERE digest = ?", [digest]);
 }

@@ -25,10 +25,7 @@ export const tokens = sqliteTable("tokens", {
   expiresAt: instant("expires_at"),
   revokedAt: instant("revoked_at"),
   lastUsedAt: instant("last_used_at"),
-  /**
-   * The scopes, separated by spaces (RFC 6749, section 3.3); `null` for all, in tokens that are
-   * older than scopes.
-   */
+  /** The scopes, separated by spaces (RFC 6749, section 3.3); `null` grants none. */
   scopes: text(),
 });
 

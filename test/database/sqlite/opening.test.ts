@@ -10,10 +10,9 @@ import {
 } from "node:fs";
 import { dirname, join } from "node:path";
 
-import { SCOPES } from "../../../src/auth/authenticate.ts";
 import { DatabaseError } from "../../../src/database/database.ts";
 import { connect } from "../../../src/database/sqlite/bun_driver.ts";
-import { APPLICATION_ID, MIGRATIONS } from "../../../src/database/sqlite/migrations.ts";
+import { MIGRATIONS } from "../../../src/database/sqlite/migrations.ts";
 import { readPage } from "../../../src/database/sqlite/pages.ts";
 import { sqliteDatabase } from "../../../src/database/sqlite/sqlite_database.ts";
 import { skipsTmpfs, smallDisk } from "../../faults/settle.ts";
@@ -247,23 +246,14 @@ test.each(refused)("connect() refuses %s and leaves it as it was", (_what, make,
   ).not.toContain(false);
 });
 
-test("connect() migrates: a token from before there were scopes keeps both of them", async () => {
+test("a token whose scopes are NULL has none", async () => {
   using directory = emptyDirectory();
-  const path = directory.at("plants.db");
-  const first = MIGRATIONS.slice(0, 2).flatMap(({ sql, when }) => [
-    sql,
-    `INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('', ${when})`,
-  ]);
-
-  databaseFrom(
-    "CREATE TABLE __drizzle_migrations (id INTEGER PRIMARY KEY, hash text NOT NULL, created_at numeric)",
-    ...first,
-    `PRAGMA application_id = ${APPLICATION_ID}`,
+  const client = connect(directory.at("plants.db"));
+  client.run(
     "INSERT INTO tokens (name, digest, created_at) VALUES ('greenhouse', zeroblob(32), 0)",
-  )(path);
-
-  await using database = sqliteDatabase(connect(path));
-  expect(await database.tokens.list()).toMatchObject([{ name: "greenhouse", scopes: [...SCOPES] }]);
+  );
+  await using database = sqliteDatabase(client);
+  expect(await database.tokens.list()).toMatchObject([{ name: "greenhouse", scopes: [] }]);
 });
 
 test("connect() makes a migration that is older than another one which the database has, as a fork takes it with a later version", () => {
