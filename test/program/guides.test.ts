@@ -46,10 +46,13 @@ test.each(Array.from(new Bun.Glob("test/**/example.test.ts").scanSync(ROOT)))(
   },
 );
 
-test("the README links every guide", () => {
-  const [readme, ...others] = pages;
-  const linked = readme?.links.map(({ path }) => path);
-  expect(others.map(({ path }) => path).filter((path) => !linked?.includes(path))).toEqual([]);
+test("every guide is at most two links away from the README", () => {
+  const linksOf = (paths: readonly (string | undefined)[]) =>
+    pages.filter(({ path }) => paths.includes(path)).flatMap(({ links }) => links);
+  const oneAway = linksOf(["README.md"]).map(({ path }) => path);
+  const twoAway = linksOf(oneAway).map(({ path }) => path);
+  const [, ...others] = pages.map(({ path }) => path);
+  expect(others.filter((path) => ![...oneAway, ...twoAway].includes(path))).toEqual([]);
 });
 
 test("the API guide lists every path, and who may use it", () => {

@@ -873,7 +873,7 @@ test.concurrent(
     const elsewhere = await runToEnd({ ...unitsServer, program: [...dropIn, here(command)] });
     expect(elsewhere.stderr).toContain("elsewhere.db");
 
-    const [install = ""] = blocks("Deploy", "sh");
+    const install = blocks("Deploy", "sh").join("");
     const [create = ""] = install.match(/(?<=^runuser -u plant-store -- ).*$/m) ?? [];
     const created = await runToEnd({ ...unitsServer, program: ["sh", "-c", here(create)] });
     expect(created).toMatchObject({ exitCode: 0 });
