@@ -550,6 +550,20 @@ const ALERT_CASES: Readonly<Record<string, AlertCase>> = {
     at: "8m",
     fires: ["PlantStoreNotReady"],
   },
+  "one of two servers stores nothing, and a busy one of another job is well": {
+    series: {
+      [POSTS(200).replace("plant-store", "staging")]: "0+1000x80",
+      [POSTS(200).replace("{", '{instance="a",')]: "0+1000x80",
+      [POSTS(503).replace("{", '{instance="b",error="5032",')]: "0+50x80",
+    },
+    at: "15m",
+    fires: ["PlantsNotStored"],
+  },
+  "the only pod is gone, and its target with it": {
+    series: { [UP]: "1x20 stale _x60" },
+    at: "10m",
+    fires: ["PlantStoreGone"],
+  },
   "a server restarts every 75 seconds": {
     series: { [UP]: "0 0 0 0 1 0 0 0 0 1 0 0 0 0 1 0 0 0 0 1 0 0 0 0 1 0 0 0 0 1 0 0 0 0 1" },
     at: "8m",
@@ -674,7 +688,10 @@ test.skipIf(skipsWithout("promtool", "prometheus"))(
     const tests = Object.entries(ALERT_CASES).map(([name, { series, at, fires }]) => ({
       name,
       interval: "15s",
-      input_series: Object.entries(series).map(([series, values]) => ({ series, values })),
+      input_series: Object.entries({ [UP]: "1x400", ...series }).map(([series, values]) => ({
+        series,
+        values,
+      })),
       promql_expr_test: names.map((alertname) => ({
         // Its labels do not matter.
         expr: `count(ALERTS{alertname="${alertname}",alertstate="firing"})`,
@@ -696,6 +713,28 @@ test.skipIf(skipsWithout("promtool", "prometheus"))(
     expect(names.filter((name) => !fired.includes(name))).toEqual(["CommitsSlow"]);
   },
 );
+
+test("each alert has a severity, says what happened, and links to a page that helps", async () => {
+  const { groups } = Bun.YAML.parse(await ALERTS.text()) as {
+    groups: {
+      rules: {
+        labels: { severity: string };
+        annotations: { summary: string; runbook_url: string };
+      }[];
+    }[];
+  };
+
+  for (const { labels, annotations } of groups.flatMap(({ rules }) => rules)) {
+    expect(["critical", "warning"]).toContain(labels.severity);
+    expect(annotations.summary).not.toBe("");
+    const [, path = "", anchor] =
+      /\/blob\/main\/([^#]+)(?:#(.*))?$/.exec(annotations.runbook_url) ?? [];
+    const html = Bun.markdown.html(await Bun.file(join(ROOT, path)).text(), {
+      headings: { ids: true },
+    });
+    expect(html).toContain(anchor === undefined ? "<h1" : ` id="${anchor}"`);
+  }
+});
 
 test.skipIf(
   skipsWithout("prometheus", "prometheus") ||
