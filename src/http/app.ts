@@ -12,7 +12,7 @@ import { health } from "./health.ts";
 import type { Observer } from "./observer.ts";
 import { pathFinder } from "./paths.ts";
 import { plantsApi } from "./plants.ts";
-import { respond, successResponse } from "./responses.ts";
+import { respond } from "./responses.ts";
 
 /** Renders what was measured, in Prometheus' text format. */
 export type RenderMetrics = () => Promise<string>;
@@ -77,7 +77,7 @@ const CONSOLE: Observer = {
  *
  * - {@linkcode respond} surrounds everything. It checks Host, path and method, makes every error
  *   response, and adds the headers that depend on the request: its id, CORS, `Connection`.
- * - Elysia runs the route: credentials, the handler, and the response of a success.
+ * - Elysia runs the route: credentials and the handler, which makes the response of a success.
  * - An error has one way: a hook or a handler throws it, Elysia's `onError` throws it again, and
  *   `respond` turns it into a response.
  * - The table in `paths.ts` says which paths exist and who may use them: `respond` and the guard read it.
@@ -131,9 +131,9 @@ export function createApp(options: AppOptions) {
 
   // A response is checked, not rewritten. Elysia generates code now, not at the first request:
   // workerd allows it while a Worker starts only. `/swagger/` is a path of its own.
-  const base = new Elysia({ normalize: false, precompile: true, strictPath: true })
-    .onError(throwAgain)
-    .mapResponse({ as: "global" }, successResponse);
+  const base = new Elysia({ normalize: false, precompile: true, strictPath: true }).onError(
+    throwAgain,
+  );
   // Register the guard before the routes. Drop its type on purpose: clients need not see it.
   base.use(bearerGuard(authenticate, exchanges));
 

@@ -6,9 +6,11 @@ import type { GroupCommit } from "../group_commit/group_commit.ts";
 import { INT64_MAX, INT64_MIN, type Plant } from "../plant/plant.ts";
 import { parsePlant } from "../plant/plant_json.ts";
 import type { BodyReader } from "./body.ts";
+import { successResponse } from "./responses.ts";
 
-// These schemas are for the document, and for the types of clients. `parsePlant` checks a body,
-// because a refusal must be cheap. A test holds the two together.
+// These schemas are for the document, and for the types of clients: a limit in one of them refuses
+// nothing. `parsePlant` checks a body, by the kinds of fields in `plant.ts`, because a refusal must be
+// cheap. A test holds the two together.
 
 // `t.Integer` also accepts a string, and documents that. The process has one registry, which
 // refuses a second copy.
@@ -112,8 +114,9 @@ export function plantsApi(plants: Pick<GroupCommit, "add">, readBody: BodyReader
           throw new TypeError(`Unknown outcome of add(): ${String(outcome)}`);
         }
 
+        // Elysia does not check a Response. The plant is checked, and it is stored.
         const { id: _, ...stored } = plant;
-        return stored;
+        return successResponse(stored);
       },
       {
         // The handler parses and validates; this schema only documents. Elysia would do it before

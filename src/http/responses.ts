@@ -189,12 +189,9 @@ function hasValidHost({ headers }: Request): boolean {
  */
 const HOST = /^(?:[\w.~!$&'()*+,;=%-]*|\[[\da-f:.]+\])(?::\d*)?$/i;
 
-/**
- * A hook of Elysia: the response for what a handler returned, unless that is a response already.
- * Elysia learns from the source text which parts of a context a hook reads.
- */
-export function successResponse({ response }: { response: unknown }): Response | undefined {
-  return response instanceof Response ? undefined : Response.json(response, SUCCESS);
+/** The response with what an operation returns, as JSON. */
+export function successResponse(result: unknown): Response {
+  return Response.json(result, SUCCESS);
 }
 
 /** The response to a request that failed: the contract's Error, with the headers of its cause. */

@@ -1,4 +1,5 @@
 import { expect, jest, spyOn, test } from "bun:test";
+import { join } from "node:path";
 
 import { Elysia, status } from "elysia";
 
@@ -11,6 +12,7 @@ import type { AddOutcome } from "../../src/group_commit/plant_store.ts";
 import { type AppOptions, createApp } from "../../src/http/app.ts";
 import type { Observer } from "../../src/http/observer.ts";
 import { postPlant, testApp, TOKEN } from "../support/app.ts";
+import { mutant } from "../support/mutant.ts";
 import { fern, OPTIONAL_TEXT } from "../support/plants.ts";
 import { readError } from "../support/responses.ts";
 
@@ -267,3 +269,19 @@ function appWithFaults(options: Partial<AppOptions>) {
     void faults.push({ cause, requestId });
   return { app: testApp({ observer: { onError, onResponse() {} }, ...options }), faults };
 }
+
+test("a schema only documents: a limit in it refuses no plant, and no response to one that is stored", async () => {
+  using copy = mutant([
+    {
+      file: "src/http/plants.ts",
+      from: "return t.String({",
+      to: "return t.String({ maxLength: 3,",
+    },
+  ]);
+  const limited = (await import(join(copy.path, "src/http/app.ts"))) as {
+    createApp: typeof createApp;
+  };
+  const app = limited.createApp(PARTS);
+  const responses = [await app.fetch(postPlant(FERN)), await app.fetch(postPlant(FERN))];
+  expect(responses.map(({ status }) => status)).toEqual([200, 200]);
+});

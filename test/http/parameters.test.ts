@@ -10,7 +10,7 @@ import { staticTokens } from "../../src/auth/static_tokens.ts";
 import { throwAgain } from "../../src/http/app.ts";
 import { bearerGuard, type Exchange } from "../../src/http/bearer_guard.ts";
 import { pathFinder } from "../../src/http/paths.ts";
-import { respond, successResponse } from "../../src/http/responses.ts";
+import { respond } from "../../src/http/responses.ts";
 import { bearer, TOKEN } from "../support/client.ts";
 import { readError } from "../support/responses.ts";
 
@@ -27,7 +27,6 @@ function bedsApp() {
   };
   const app = new Elysia({ normalize: false, precompile: true })
     .onError(throwAgain)
-    .mapResponse({ as: "global" }, successResponse)
     .use(bearerGuard(staticTokens([TOKEN]), exchanges))
     .get("/beds", ({ query }) => query, { query: QUERY })
     .post("/beds", ({ request }) => ({ url: request.url }))
