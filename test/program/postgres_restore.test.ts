@@ -21,7 +21,7 @@ import { post } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { blocks } from "../support/guides.ts";
 import { skipsWithout } from "../support/missing.ts";
-import { fern, ivy, jsonOf, membersOf } from "../support/plants.ts";
+import { fern, ivy, jsonOf, membersOf, TEXT } from "../support/plants.ts";
 import { INSTALLED, runAsServer, skipsInstalled, startCluster } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_database.ts";
 import { emptyDirectory, runToEnd, startServer } from "../support/program.ts";
@@ -373,7 +373,7 @@ describe.skipIf(skips)("a dump of PostgreSQL", () => {
     expect(await count("plants")).toBe("501");
 
     // A different plant under a taken id is refused, and the exit code says so.
-    await follow(`psql --command "UPDATE plants SET name = 'Moss' WHERE id = 1" plants`);
+    await follow(`psql --command "UPDATE plants SET ${TEXT} = 'Moss' WHERE id = 1" plants`);
     expect(await move()).toMatchObject({
       exitCode: 1,
       stderr: expect.stringContaining("0 added, 500 already there, 1 refused\n"),

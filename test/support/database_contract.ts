@@ -21,6 +21,7 @@ import {
   INT64_MIN,
   kindOf,
   type NewPlant,
+  type Plant,
   PLANT_FIELDS,
   plantOf,
 } from "../../src/plant/plant.ts";
@@ -118,9 +119,12 @@ const CASES: Cases<Database> = {
   },
 
   async "pages() gives every field, each with its own value"(database) {
-    const plants = [
-      plantOf(1n, (field) => FIELD_EXAMPLES[kindOf(field)].at(PLANT_FIELDS.indexOf(field))),
-    ];
+    // A kind may have fewer values than a plant has fields.
+    const valueOf = (field: keyof Plant) => {
+      const examples = FIELD_EXAMPLES[kindOf(field)];
+      return examples[PLANT_FIELDS.indexOf(field) % examples.length];
+    };
+    const plants = [plantOf(1n, valueOf)];
     await add(database, plants);
     assert.deepEqual(await allOf(database), plants);
   },
