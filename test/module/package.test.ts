@@ -152,7 +152,7 @@ test.skipIf(skipsNode)("the package's program says under Node that it needs Bun"
   expect(await runToEnd({ program, cwd: project.path, args: ["serve"] })).toMatchObject({
     exitCode: 1,
     stdout: "",
-    stderr: "plant-store needs Bun: npm install --global bun\n",
+    stderr: "plant-store needs Bun: npm install --global --allow-scripts=bun bun\n",
   });
 });
 

@@ -39,7 +39,7 @@ test("the README's first bun install prints nothing if it succeeds", async () =>
 /** What `bun install` reads, in a directory of its own. */
 function projectToInstall() {
   const directory = emptyDirectory();
-  for (const file of ["package.json", "bun.lock", "bunfig.toml"]) {
+  for (const file of [".npmrc", "package.json", "bun.lock", "bunfig.toml"]) {
     copyFileSync(join(ROOT, file), directory.at(file));
   }
   return directory;

@@ -1,12 +1,12 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
-import { readdirSync, realpathSync, statSync } from "node:fs";
+import { copyFileSync, readdirSync, realpathSync, statSync } from "node:fs";
 import { basename, join } from "node:path";
 
 import packageJson from "../../package.json" with { type: "json" };
-import { blocks } from "../support/guides.ts";
+import { blocks, section } from "../support/guides.ts";
 import { packInto } from "../support/installed_package.ts";
 import { RUNTIMES_MODULES, skipsRuntimes } from "../support/module_runtimes.ts";
-import { emptyDirectory, LONG_TEST_TIMEOUT_MS, runToEnd } from "../support/program.ts";
+import { emptyDirectory, LONG_TEST_TIMEOUT_MS, ROOT, runToEnd } from "../support/program.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
@@ -86,6 +86,57 @@ test.skipIf(skipsRuntimes("what package managers install"))(
     expect(await run("npm install typescript@5")).toMatchObject({ exitCode: 0 });
     expect(await run(line)).toMatchObject({ exitCode: 0 });
     expect(readdirSync(project.at("hey_api"))).toContain("sdk.gen.ts");
+  },
+);
+
+/** From the registry: npm 12 runs no install script that is not allowed, and Bun's package has one. */
+test.skipIf(skipsRuntimes("npx of npm 12"))(
+  "npx of npm 12 runs the README's Bun, and then again without the registry",
+  async () => {
+    using project = emptyDirectory();
+    for (const file of [".npmrc", "package.json"]) copyFileSync(join(ROOT, file), project.at(file));
+
+    using npm = emptyDirectory();
+    await Bun.$`npm install --prefix ${npm.path} npm@12`.quiet();
+    const [node, npx] = [
+      join(RUNTIMES_MODULES, "node-22/bin/node"),
+      npm.at("node_modules/npm/bin/npx-cli.js"),
+    ];
+    const [bun = ""] = /\bbun@[\d.]+/.exec(section("Quick start")) ?? [];
+    const run = async (environment: Record<string, string> = {}) => {
+      const { stdout, stderr } = await Bun.$`${node} ${npx} -y ${bun} --version`
+        .cwd(project.path)
+        .env({ ...process.env, npm_config_cache: npm.at("cache"), ...environment })
+        .nothrow()
+        .quiet();
+      // A machine's own settings are none of the checkout's business.
+      const errors = stderr.toString().match(/^(?!npm notice|.*user config).+$/gm);
+      return { stdout: stdout.toString(), errors };
+    };
+    const printed = { stdout: `${Bun.version}\n`, errors: null };
+    expect(await run()).toEqual(printed);
+
+    let connections = 0;
+    using proxy = Bun.listen({
+      hostname: "127.0.0.1",
+      port: 0,
+      socket: {
+        open(socket) {
+          connections += 1;
+          socket.end();
+        },
+        data() {},
+      },
+    });
+    const address = `http://127.0.0.1:${proxy.port}`;
+    const offline = {
+      npm_config_proxy: address,
+      npm_config_https_proxy: address,
+      npm_config_noproxy: "",
+      npm_config_fetch_retries: "0",
+    };
+    expect(await run(offline)).toEqual(printed);
+    expect(connections).toBe(0);
   },
 );
 
