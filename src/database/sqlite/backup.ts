@@ -5,6 +5,7 @@ import { basename, dirname, join } from "node:path";
 import { withAbort } from "../../async/timers.ts";
 import type { ReadOptions } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
+import { howToRun } from "./advice.ts";
 import type { BackgroundApi } from "./background_worker.ts";
 import { connect } from "./bun_driver.ts";
 import { complete, draftIn } from "./draft.ts";
@@ -12,7 +13,7 @@ import { withDatabaseError } from "./errors.ts";
 import { CODES, primaryCodeOf } from "./failure.ts";
 import { requireUnmarked } from "./markers.ts";
 import { databaseFile } from "./path.ts";
-import { howToRun, requireNotRoot } from "./trust.ts";
+import { requireNotRoot } from "./trust.ts";
 import { reasonOfCall, startWorker } from "./worker_calls.ts";
 
 /**

@@ -3,11 +3,11 @@
 import { withAbort } from "../../async/timers.ts";
 import type { ReadOptions } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
+import { howToRun } from "./advice.ts";
 import type { BackgroundApi } from "./background_worker.ts";
 import { withDatabaseError } from "./errors.ts";
 import { corruptionMarker } from "./markers.ts";
 import { databaseFile } from "./path.ts";
-import { howToRun } from "./trust.ts";
 import { reasonOfCall, startWorker } from "./worker_calls.ts";
 
 /**

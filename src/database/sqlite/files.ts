@@ -5,9 +5,10 @@ import { basename } from "node:path";
 import { sleepSync } from "../../async/timers.ts";
 import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
+import { howToRun } from "./advice.ts";
 import { databaseFile, restoreDirectory, walBytes } from "./path.ts";
 import { accessFault, storageFault } from "./storage_fault.ts";
-import { createPrivateFile, howToRun, readTrusted, requireTrustedPlace } from "./trust.ts";
+import { createPrivateFile, readTrusted, requireTrustedPlace } from "./trust.ts";
 
 /**
  * Requires that the files of a database can be used, before SQLite opens any. Creates the database

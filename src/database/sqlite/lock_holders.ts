@@ -2,7 +2,7 @@ import { readdirSync, readFileSync, readlinkSync, realpathSync, statSync } from 
 import { basename } from "node:path";
 
 import { identityOf } from "./file_identity.ts";
-import { SEES_PROCESS } from "./trust.ts";
+import { SEES_PROCESS } from "./own_process.ts";
 
 /**
  * Says which other processes hold a lock of SQLite's on a file: in WAL mode these are all that have it

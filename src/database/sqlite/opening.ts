@@ -1,6 +1,7 @@
 import { sleepSync } from "../../async/timers.ts";
 import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
+import { howToRun } from "./advice.ts";
 import { WAL_FILE_BYTES } from "./checkpoint.ts";
 import { type Connection, type Driver, valueFrom } from "./driver.ts";
 import { toDatabaseError, withDatabaseError } from "./errors.ts";
@@ -17,7 +18,6 @@ import {
 } from "./migrations.ts";
 import { checkOnOpening } from "./opening_check.ts";
 import { databaseFile, walBytes } from "./path.ts";
-import { howToRun } from "./trust.ts";
 import { createWalIndex } from "./wal_index.ts";
 
 /** How long a command waits for the lock of another process, in milliseconds. */

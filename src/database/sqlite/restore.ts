@@ -8,13 +8,14 @@ import { withAbort } from "../../async/timers.ts";
 import { isSystemError, reasonOf } from "../../errors.ts";
 import type { ReadOptions, RestoredTokens } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
+import { howToRun, inShell } from "./advice.ts";
 import { checkFile } from "./check.ts";
 import { complete, type Draft, draftIn } from "./draft.ts";
 import { withDatabaseError } from "./errors.ts";
 import { exclusiveLock } from "./exclusive_lock.ts";
 import { requireUnmarked } from "./markers.ts";
 import { COMPANION_SUFFIXES, databaseFile, restoreDirectory, walBytes } from "./path.ts";
-import { howToRun, inShell, requireOwner, requireTrustedPlace } from "./trust.ts";
+import { requireOwner, requireTrustedPlace } from "./trust.ts";
 
 /**
  * Replaces a database, which may be missing or corrupt, by a copy of a backup. Moves its files into

@@ -1,7 +1,7 @@
 import { closeSync, openSync, readdirSync, readSync } from "node:fs";
 
 import { identityOf, type Loss } from "./file_identity.ts";
-import { SEES_PROCESS } from "./trust.ts";
+import { SEES_PROCESS } from "./own_process.ts";
 
 /** The shared lock of an open database. Disposing of it closes no file of the database. */
 export interface SharedLock extends Disposable {

@@ -11,12 +11,12 @@ import {
   type ServingOptions,
 } from "../adapter.ts";
 import { type Database, DatabaseError } from "../database.ts";
+import { howToRun } from "./advice.ts";
 import { warningsOf } from "./files.ts";
 import type { Migration } from "./migrations.ts";
 import type { ConnectOptions } from "./opening.ts";
 import { sqlitePath } from "./path.ts";
 import { allTokens } from "./token_pages.ts";
-import { howToRun } from "./trust.ts";
 import { deserializeError, encodeBatch, startWorker } from "./worker_calls.ts";
 import type { WorkerApi, WriterEvent } from "./writer_worker.ts";
 

@@ -1,7 +1,9 @@
 import { accessSync, constants, lstatSync, statfsSync, type Stats, statSync } from "node:fs";
 import { basename, dirname, resolve } from "node:path";
 
-import { foreignFault, inShell, ownUser, runAs, SEES_PROCESS } from "./trust.ts";
+import { inShell, runAs } from "./advice.ts";
+import { ownUser, SEES_PROCESS } from "./own_process.ts";
+import { foreignFault } from "./trust.ts";
 
 /**
  * Why SQLite cannot write a database or what it keeps beside it, in words that say what to do.

@@ -16,6 +16,8 @@ import { basename, dirname, join } from "node:path";
 
 import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
+import { inShell, runAs } from "./advice.ts";
+import { ownUser, SEES_PROCESS } from "./own_process.ts";
 import { COMPANION_SUFFIXES, MARKERS, RESTORE_SUFFIX } from "./path.ts";
 
 /**
@@ -81,42 +83,6 @@ export function requireOwner(path: string, name: string): void {
 
   throw new DatabaseError(`${name} belongs to uid ${owner}; ${runAs(owner)}`);
 }
-
-/** Advice about a file of another user. */
-export function runAs(owner: number): string {
-  const name = nameOf(owner);
-  // Only root may call runuser, and only with a name.
-  const become =
-    name !== undefined && ownUser() === 0
-      ? `runuser -u ${name} --`
-      : `sudo -u ${name ?? `'#${owner}'`}`;
-  return `run this as that user: ${become} plant-store …`;
-}
-
-/**
- * How to run a command on a database that this process uses: with its path, and as its user, because
- * root is refused.
- *
- * @param file From {@linkcode databaseFile}.
- */
-export function howToRun(command: string, file: string): string {
-  const user = ownUser();
-  const as = user === undefined ? "" : ` as ${nameOf(user) ?? `uid ${user}`}:`;
-  return `run${as} plant-store ${command} --database ${inShell(file)}`;
-}
-
-/** A path as it is typed in a shell. */
-export function inShell(path: string): string {
-  return /^[\w./:@%+-]+$/.test(path) ? path : `'${path.replaceAll("'", String.raw`'\''`)}'`;
-}
-
-/** The name of a user of this machine: passwd(5). */
-function nameOf(user: number): string | undefined {
-  const lines = existsSync(USERS) ? readFileSync(USERS, "utf8").split("\n") : [];
-  return lines.map((line) => line.split(":")).find(([, , uid]) => uid === String(user))?.[0];
-}
-
-const USERS = "/etc/passwd";
 
 /**
  * Requires that no other user can replace the files of a database: others can write to its
@@ -227,15 +193,4 @@ export function readTrusted(file: string, suffix: string, maxBytes: number): str
  */
 export function createPrivateFile(path: string, text: string): void {
   writeFileSync(path, text, { flag: "wx", mode: 0o600 });
-}
-
-/**
- * Whether to ask the system about this process. Deno asks its user first, for all permissions:
- * there the checks that need it are left out.
- */
-export const SEES_PROCESS = !("Deno" in globalThis);
-
-/** The user of this process; `undefined` if that cannot be known. */
-export function ownUser(): number | undefined {
-  return SEES_PROCESS ? process.getuid?.() : undefined;
 }

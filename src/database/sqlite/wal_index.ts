@@ -2,7 +2,7 @@ import { closeSync, existsSync, openSync, statfsSync } from "node:fs";
 import { dirname } from "node:path";
 
 import { isInWalMode } from "./files.ts";
-import { SEES_PROCESS } from "./trust.ts";
+import { SEES_PROCESS } from "./own_process.ts";
 
 /** Of statfs(2). */
 const BTRFS = 0x9123_683e;
