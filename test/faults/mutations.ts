@@ -54,7 +54,7 @@ export const TRUST_CONTENT_LENGTH = [
 
 /** Commits on after a failed fsync, without fail-stop. */
 export const CONTINUE_AFTER_FAILED_FSYNC = change(
-  "database/sqlite/failure.ts",
+  "database/sqlite/errors.ts",
   "return code === CODES.IOERR_FSYNC || code === CODES.IOERR_DIR_FSYNC;",
   "return code < 0;",
 );

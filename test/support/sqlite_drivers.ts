@@ -1,7 +1,7 @@
 import { existsSync, openSync } from "node:fs";
 
 import { connect } from "../../src/database/sqlite/bun_driver.ts";
-import { plantStatements } from "../../src/database/sqlite/sqlite_database.ts";
+import { drizzleRows } from "../../src/database/sqlite/sqlite_database.ts";
 import { type SqliteStore, sqliteStore } from "../../src/database/sqlite/sqlite_store.ts";
 import { openStore } from "../../src/database/sqlite/store.ts";
 import { fern } from "./plants.ts";
@@ -11,7 +11,7 @@ export const DRIVERS: Readonly<Record<string, (path: string) => Promise<SqliteSt
   async "bun:sqlite"(path) {
     const connection = connect(path, { resetsWal: true });
     return openStore(connection, {
-      statements: plantStatements(connection),
+      statements: drizzleRows(connection),
       lockTimeoutMs: 1_000,
       walBytes: new Float64Array(1),
     });

@@ -9,7 +9,7 @@ import { ownUser } from "./own_process.ts";
  *
  * @param file From {@linkcode databaseFile}.
  */
-export function howToRun(command: string, file: string): string {
+export function howToRunOn(command: string, file: string): string {
   const user = ownUser();
   const as = user === undefined ? "" : ` as ${nameOf(user) ?? `uid ${user}`}:`;
   return `run${as} plant-store ${command} --database ${inShell(file)}`;

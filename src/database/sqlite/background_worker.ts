@@ -6,7 +6,7 @@ import { withDeadline } from "../../async/timers.ts";
 import type { CheckResult, Progress } from "../adapter.ts";
 import { Client, connect } from "./bun_driver.ts";
 import { numberFrom } from "./driver.ts";
-import { corruptionIn, FailedSyncError } from "./failure.ts";
+import { corruptionIn, FailedSyncError } from "./errors.ts";
 import { identityOf } from "./file_identity.ts";
 import { checkIntegrity } from "./integrity.ts";
 import { emit, serveCalls } from "./worker_calls.ts";

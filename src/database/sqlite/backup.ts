@@ -5,12 +5,11 @@ import { basename, dirname, join } from "node:path";
 import { withAbort } from "../../async/timers.ts";
 import type { ReadOptions } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
-import { howToRun } from "./advice.ts";
+import { howToRunOn } from "./advice.ts";
 import type { BackgroundApi } from "./background_worker.ts";
 import { connect } from "./bun_driver.ts";
 import { complete, draftIn } from "./draft.ts";
-import { withDatabaseError } from "./errors.ts";
-import { CODES, primaryCodeOf } from "./failure.ts";
+import { CODES, primaryCodeOf, withFileError } from "./errors.ts";
 import { requireUnmarked } from "./markers.ts";
 import { databaseFile } from "./path.ts";
 import { requireNotRoot } from "./trust.ts";
@@ -72,8 +71,8 @@ export async function backupSqlite(
 
 /** VACUUM copies what it can reach: the copy of a corrupt tree is sound, with rows missing. */
 function requireSource(path: string): void {
-  const advice = () => `to check it, ${howToRun("check", databaseFile(path))}`;
-  withDatabaseError("copy", path, () => requireUnmarked(path, advice));
+  const advice = () => `to check it, ${howToRunOn("check", databaseFile(path))}`;
+  withFileError("copy", path, () => requireUnmarked(path, advice));
 }
 
 /**

@@ -4,14 +4,14 @@ import { closeSync, openSync, statSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 
 import { cLibrary } from "./c_library.ts";
-import type { Connection, Driver } from "./driver.ts";
+import type { Driver, SqliteConnection } from "./driver.ts";
+import { isUnwritable } from "./errors.ts";
 import { readingLock } from "./exclusive_lock.ts";
-import { isUnwritable } from "./failure.ts";
 import { type ConnectOptions, openDatabase } from "./opening.ts";
 import { databaseFile } from "./path.ts";
 
 /** A connection of bun:sqlite: "Database" is our port. Drizzle's statements run on it. */
-export class Client extends Database implements Connection {
+export class Client extends Database implements SqliteConnection {
   openReader(): Client {
     return new Client(this.filename, { readonly: true });
   }

@@ -3,9 +3,9 @@
 import { withAbort } from "../../async/timers.ts";
 import type { ReadOptions } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
-import { howToRun } from "./advice.ts";
+import { howToRunOn } from "./advice.ts";
 import type { BackgroundApi } from "./background_worker.ts";
-import { withDatabaseError } from "./errors.ts";
+import { withFileError } from "./errors.ts";
 import { corruptionMarker } from "./markers.ts";
 import { databaseFile } from "./path.ts";
 import { reasonOfCall, startWorker } from "./worker_calls.ts";
@@ -15,16 +15,16 @@ import { reasonOfCall, startWorker } from "./worker_calls.ts";
  * process marks during the check counts as corrupt.
  */
 export async function checkSqlite(path: string, { stop, onProgress }: ReadOptions) {
-  const marker = withDatabaseError("open", path, () => corruptionMarker(path));
+  const marker = withFileError("open", path, () => corruptionMarker(path));
   const corrupt = (finding: string) =>
-    `"${path}" is corrupt: ${finding}; to save what can be read before you restore a backup, ${howToRun("export", databaseFile(path))} > rest.ndjson`;
+    `"${path}" is corrupt: ${finding}; to save what can be read before you restore a backup, ${howToRunOn("export", databaseFile(path))} > rest.ndjson`;
   const before = marker.content();
 
   // A step of SQLite can take seconds: after a signal the process does not wait for it.
   const result = await withAbort(checkFile(path, corrupt, onProgress), stop);
   if (result === undefined) return undefined;
 
-  withDatabaseError("remove the marker of", path, () => marker.clear(before));
+  withFileError("remove the marker of", path, () => marker.clear(before));
   const finding = marker.finding();
   if (finding !== undefined) throw new DatabaseError(corrupt(finding));
   return result;

@@ -1,4 +1,4 @@
-import { type Connection, numberFrom } from "./driver.ts";
+import { numberFrom, type SqliteConnection } from "./driver.ts";
 
 /**
  * At how many pages each kind of checkpoint was last begun; 0 if there was none since the WAL began
@@ -71,7 +71,7 @@ export interface CheckpointThread {
 
 /** What a checkpointer needs of its store. */
 export interface CheckpointerOptions {
-  readonly connection: Connection;
+  readonly connection: SqliteConnection;
   /** Makes checkpoints on another thread. @default this thread makes them */
   readonly background: CheckpointThread | undefined;
   /** Receives the size of the WAL's content, in bytes: another thread reads it. */

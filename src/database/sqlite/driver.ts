@@ -7,7 +7,7 @@ import type { NewPlant } from "../../plant/plant.ts";
  *
  * It has the names and the shapes of bun:sqlite, so that nothing stands between that and the store.
  */
-export interface Connection extends Disposable {
+export interface SqliteConnection extends Disposable {
   /** The path by which the file was opened, which may be a link. */
   readonly filename: string;
   /** Runs a script. On Deno its errors have no code. */
@@ -22,7 +22,7 @@ export interface Connection extends Disposable {
     run: (...args: Args) => Result,
   ): { readonly immediate: (...args: Args) => Result };
   /** Opens another connection to the file, which only reads. */
-  openReader(): Connection;
+  openReader(): SqliteConnection;
 }
 
 /** One statement. Each call runs it to its end. */
@@ -34,7 +34,7 @@ export interface Query {
 }
 
 /** A driver's statements for plants, within a transaction. */
-export interface PlantStatements {
+export interface PlantRows {
   /** Inserts a plant. Returns false, and changes nothing, if its id is taken. */
   insert(plant: NewPlant): boolean;
   /** Reads the plant under an id. */
@@ -42,7 +42,7 @@ export interface PlantStatements {
 }
 
 /** One of the drivers. */
-export interface Driver<Opened extends Connection> {
+export interface Driver<Opened extends SqliteConnection> {
   /** Opens a file, and creates none that is not there. */
   open(file: string, options: { readonly readonly: boolean }): Opened;
   /** Makes an empty file one without copy on write, as `chattr +C` does, if the system can do that. */
@@ -50,11 +50,11 @@ export interface Driver<Opened extends Connection> {
 }
 
 /** The first column of the first row of a query. */
-export function valueFrom(connection: Connection, query: string): unknown {
+export function valueFrom(connection: SqliteConnection, query: string): unknown {
   return connection.query(query).values()[0]?.[0];
 }
 
 /** The same as a number. */
-export function numberFrom(connection: Connection, query: string): number {
+export function numberFrom(connection: SqliteConnection, query: string): number {
   return Number(valueFrom(connection, query));
 }

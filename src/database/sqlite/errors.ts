@@ -1,13 +1,156 @@
-// What an error means for the operator, in one line that names the database. `failure.ts` has what it means for a
-// plant and for the store.
 import { basename } from "node:path";
 
-import { isSystemError } from "../../errors.ts";
+import { isSystemError, PlantStoreError } from "../../errors.ts";
 import { DatabaseError } from "../database.ts";
-import { CODES, isLocked, isUnwritable, primaryCodeOf, resultCodeOf } from "./failure.ts";
 import { lockHolders } from "./lock_holders.ts";
 import { databaseFile, walBytes } from "./path.ts";
 import { closedDirectoryFault, storageFault } from "./storage_fault.ts";
+
+// What an error of SQLite means for a plant, for the store, and for the next process. `toFileError` says it to the
+// operator.
+//
+// | error          | SQLite's codes               | the plant    | the store     | the next process            |
+// | -------------- | ---------------------------- | ------------ | ------------- | --------------------------- |
+// | locked         | BUSY, LOCKED                 | not stored   | tries again   |                             |
+// | no storage now | all other of `UNAVAILABLE`   | not stored   | refuses it    |                             |
+// | failed fsync   | IOERR_FSYNC, IOERR_DIR_FSYNC | unknown      | ends          | `-unsynced`: resets the WAL |
+// | corruption     | CORRUPT, NOTADB              | not stored   | ends          | `-corrupt`: only reads      |
+// | any other      | a bug, such as wrong SQL     | not stored   | throws it on  |                             |
+//
+// A store that ends writes a marker beside the database, which outlives the process, and leaves the
+// file and its WAL as they are.
+
+/**
+ * SQLite's result codes (https://www.sqlite.org/rescode.html), which both drivers give. The lowest
+ * eight bits of an extended code are its primary one.
+ */
+export const CODES = {
+  PERM: 3,
+  BUSY: 5,
+  LOCKED: 6,
+  NOMEM: 7,
+  READONLY: 8,
+  IOERR: 10,
+  CORRUPT: 11,
+  FULL: 13,
+  CANTOPEN: 14,
+  NOTADB: 26,
+  READONLY_ROLLBACK: 776,
+  IOERR_FSYNC: 1_034,
+  IOERR_DIR_FSYNC: 1_290,
+  IOERR_WRITE: 778,
+  IOERR_TRUNCATE: 1_546,
+  IOERR_SHMOPEN: 4_618,
+  IOERR_SHMSIZE: 4_874,
+  IOERR_SHMMAP: 5_386,
+} as const;
+
+/** The primary codes that are a state of the storage, in words for a client. */
+const UNAVAILABLE: Readonly<Record<number, string>> = {
+  [CODES.PERM]: "storage refuses access",
+  [CODES.BUSY]: "storage is locked by another process",
+  [CODES.LOCKED]: "storage is locked by another process",
+  [CODES.NOMEM]: "storage is out of memory",
+  [CODES.READONLY]: "storage is read-only",
+  [CODES.IOERR]: "storage has failed to read or write",
+  [CODES.CORRUPT]: "storage is corrupt",
+  [CODES.FULL]: "storage is full",
+  [CODES.CANTOPEN]: "storage is gone",
+  [CODES.NOTADB]: "storage is corrupt",
+};
+
+/**
+ * Translates an error of SQLite by its code: a state of the storage becomes `storage_unavailable`;
+ * anything else, such as wrong SQL, is returned unchanged.
+ */
+export function toPlantStoreError(error: unknown): unknown {
+  const reason = UNAVAILABLE[primaryCodeOf(error)];
+  return reason === undefined ? error : storageUnavailable(reason, error);
+}
+
+/** An error for clients, with a cause for the log. */
+export function storageUnavailable(reason: string, cause: unknown): PlantStoreError {
+  return new PlantStoreError("storage_unavailable", `${reason}; send the plant again later`, {
+    cause,
+  });
+}
+
+/**
+ * Whether SQLite could not write, or could not create what it needs to read: on a file system that
+ * is full or read-only, and on files of another user.
+ */
+export function isUnwritable(error: unknown): boolean {
+  return UNWRITABLE.has(primaryCodeOf(error)) || UNWRITABLE.has(resultCodeOf(error));
+}
+
+const UNWRITABLE = new Set<number>([
+  CODES.PERM,
+  CODES.CANTOPEN,
+  CODES.READONLY,
+  CODES.FULL,
+  CODES.IOERR_WRITE,
+  CODES.IOERR_TRUNCATE,
+  CODES.IOERR_SHMOPEN,
+  CODES.IOERR_SHMSIZE,
+]);
+
+/**
+ * Whether an fsync failed. Then the page cache differs from the disk, and a second fsync would
+ * succeed without writing the lost pages.
+ */
+export function isFailedSync(error: unknown): boolean {
+  const code = resultCodeOf(error);
+  return code === CODES.IOERR_FSYNC || code === CODES.IOERR_DIR_FSYNC;
+}
+
+/** Whether another process holds the lock, which is not a failure of the storage. */
+export function isLocked(error: unknown): boolean {
+  if (error instanceof PlantStoreError || error instanceof DatabaseError)
+    return isLocked(error.cause);
+  const code = primaryCodeOf(error);
+  return code === CODES.BUSY || code === CODES.LOCKED;
+}
+
+/**
+ * What is corrupt, if the error means that the file is.
+ *
+ * @returns The finding in one line; `undefined` for any other error.
+ */
+export function corruptionIn(error: unknown): string | undefined {
+  if (!(error instanceof Error)) return undefined;
+  const code = primaryCodeOf(error);
+  return code === CODES.CORRUPT || code === CODES.NOTADB
+    ? error.message
+    : corruptionIn(error.cause);
+}
+
+/** The primary code, from which an extended one continues. */
+export function primaryCodeOf(error: unknown): number {
+  return resultCodeOf(error) & 0xff;
+}
+
+/** SQLite's extended result code, as bun:sqlite or node:sqlite calls it; `NaN` for another error. */
+export function resultCodeOf(error: unknown): number {
+  // An `errno` of the system is another thing.
+  if (!(error instanceof Error) || isSystemError(error)) return Number.NaN;
+  const { errcode, errno } = error as { readonly errcode?: unknown; readonly errno?: unknown };
+  return Number(errcode ?? errno);
+}
+
+/**
+ * Corruption that a check of ours found, with SQLite's code for it. The message is the finding, in
+ * one line.
+ */
+export class CorruptError extends DatabaseError {
+  readonly errcode = CODES.CORRUPT;
+}
+
+/**
+ * A failed fsync of ours, not of SQLite, with SQLite's code for it. The message is the system's.
+ */
+export class FailedSyncError extends DatabaseError {
+  readonly errcode = CODES.IOERR_FSYNC;
+}
 
 /**
  * Turns an error of SQLite, of the system or of our own checks into one line for the operator,
@@ -15,7 +158,7 @@ import { closedDirectoryFault, storageFault } from "./storage_fault.ts";
  *
  * @param action What failed, such as `open`.
  */
-export function toDatabaseError(action: string, path: string, error: unknown): unknown {
+export function toFileError(action: string, path: string, error: unknown): unknown {
   const isOurs =
     error instanceof DatabaseError || isSystemError(error) || !Number.isNaN(resultCodeOf(error));
   if (!isOurs) return error;
@@ -25,16 +168,12 @@ export function toDatabaseError(action: string, path: string, error: unknown): u
   );
 }
 
-/** Runs a call, and translates what it throws as {@linkcode toDatabaseError} does. */
-export function withDatabaseError<Result>(
-  action: string,
-  path: string,
-  call: () => Result,
-): Result {
+/** Runs a call, and translates what it throws as {@linkcode toFileError} does. */
+export function withFileError<Result>(action: string, path: string, call: () => Result): Result {
   try {
     return call();
   } catch (error) {
-    throw toDatabaseError(action, path, error);
+    throw toFileError(action, path, error);
   }
 }
 

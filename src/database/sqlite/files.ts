@@ -5,7 +5,7 @@ import { basename } from "node:path";
 import { sleepSync } from "../../async/timers.ts";
 import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
-import { howToRun } from "./advice.ts";
+import { howToRunOn } from "./advice.ts";
 import { databaseFile, restoreDirectory, walBytes } from "./path.ts";
 import { accessFault, storageFault } from "./storage_fault.ts";
 import { createPrivateFile, readTrusted, requireTrustedPlace } from "./trust.ts";
@@ -49,7 +49,7 @@ function requireNoLeftovers(file: string): void {
   const aside = restoreDirectory(file);
   if (!existsSync(file) && existsSync(aside)) {
     throw new DatabaseError(
-      `a restore was interrupted, and its old files are in "${basename(aside)}"; ${howToRun("restore BACKUP", file)}`,
+      `a restore was interrupted, and its old files are in "${basename(aside)}"; ${howToRunOn("restore BACKUP", file)}`,
     );
   }
 
@@ -75,7 +75,7 @@ function requireDatabaseFile(file: string, access: Access): void {
 function isMissing(file: string, access: Access): string {
   return access === "read"
     ? "there is no such file; choose another with --database"
-    : `there is no such file: mount its disk, or choose another with --database; for a new database ${howToRun("migrate", file)}`;
+    : `there is no such file: mount its disk, or choose another with --database; for a new database ${howToRunOn("migrate", file)}`;
 }
 
 /**

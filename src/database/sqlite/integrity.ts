@@ -2,7 +2,7 @@
 // for `plant-store check`. `opening_check.ts` is what no opening goes without.
 import { INT64_MAX, INT64_MIN, kindOf, PLANT_FIELDS } from "../../plant/plant.ts";
 import type { Client } from "./bun_driver.ts";
-import { CorruptError, corruptionIn } from "./failure.ts";
+import { CorruptError, corruptionIn } from "./errors.ts";
 import { requireIntegrity } from "./opening_check.ts";
 import { COLUMN_KINDS } from "./schema.ts";
 

@@ -2,7 +2,7 @@ import { hash } from "node:crypto";
 
 import journal from "../../../drizzle/sqlite/meta/_journal.json" with { type: "json" };
 import { DatabaseError } from "../database.ts";
-import { type Connection, numberFrom } from "./driver.ts";
+import { numberFrom, type SqliteConnection } from "./driver.ts";
 import { SQL } from "./migration_files.ts";
 
 /** All migrations, in order. */
@@ -25,10 +25,10 @@ export const APPLICATION_ID = 0x706c6e74;
  * @returns The migrations that were applied: all of them to a new database.
  * @throws {DatabaseError} If a newer plant-store made the file.
  */
-export function migrate(connection: Connection): readonly Migration[] {
+export function applyMigrations(connection: SqliteConnection): readonly Migration[] {
   const applyMissing = connection.transaction(() => {
     connection.exec(LEDGER);
-    const pending = pendingMigrations(connection);
+    const pending = missingMigrations(connection);
     for (const migration of pending) connection.exec(stepsOf(migration));
     return pending;
   });
@@ -46,7 +46,7 @@ INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('${hash("sha256", sq
 }
 
 /** The SQL of a migration, as one transaction. */
-export function scriptOf(migration: Migration): string {
+export function migrationScript(migration: Migration): string {
   return `BEGIN IMMEDIATE;\n${LEDGER}${stepsOf(migration)}COMMIT;\n`;
 }
 
@@ -57,7 +57,7 @@ export function scriptOf(migration: Migration): string {
  * @throws {DatabaseError} If a newer plant-store made the file: it may store more of a plant than
  *   this one knows.
  */
-export function pendingMigrations(connection: Connection): readonly Migration[] {
+export function missingMigrations(connection: SqliteConnection): readonly Migration[] {
   const rows = connection.query("SELECT created_at FROM __drizzle_migrations").values();
   const applied = new Set(rows.flat().map(Number));
   const known = new Set(MIGRATIONS.map(({ when }) => when));
@@ -73,7 +73,7 @@ export function pendingMigrations(connection: Connection): readonly Migration[] 
  *
  * @throws {DatabaseError} If it has those of another application.
  */
-export function hasOurTables(connection: Connection): boolean {
+export function hasOurTables(connection: SqliteConnection): boolean {
   // Count the tables before reading the id: another process may be creating both at this moment, in
   // one transaction.
   const hasTables = numberFrom(connection, "SELECT count(*) FROM sqlite_schema") > 0;

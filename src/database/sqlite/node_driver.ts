@@ -8,7 +8,7 @@ import {
   PLANT_FIELDS,
   plantOfRow,
 } from "../../plant/plant.ts";
-import type { Connection, Driver, PlantStatements, Query } from "./driver.ts";
+import type { Driver, PlantRows, Query, SqliteConnection } from "./driver.ts";
 
 // By `import`, an older runtime would end before it says which versions will do. Bun 1.1 does not have
 // the function either.
@@ -21,7 +21,7 @@ if (sqlite === undefined) {
 const { DatabaseSync } = sqlite;
 
 /** A connection of node:sqlite, of Node, Deno and Bun. */
-export interface NodeConnection extends Connection {
+export interface NodeConnection extends SqliteConnection {
   /** Compiles a statement that reads integers exactly. */
   prepare(sql: string): NodeSqlite.StatementSync;
 }
@@ -90,7 +90,7 @@ function openNode(file: string, { readonly }: { readonly readonly: boolean }): N
 const COLUMNS = ["id", ...PLANT_FIELDS] as const;
 
 /** Prepares the statements for plants. */
-export function plantStatements(connection: NodeConnection): PlantStatements {
+export function nodeRows(connection: NodeConnection): PlantRows {
   const placeholders = COLUMNS.map(() => "?");
   const insert = connection.prepare(
     `INSERT INTO plants (${COLUMNS}) VALUES (${placeholders}) ON CONFLICT (id) DO NOTHING`,

@@ -1,20 +1,19 @@
 import { sleepSync } from "../../async/timers.ts";
 import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
-import { howToRun } from "./advice.ts";
+import { howToRunOn } from "./advice.ts";
 import { WAL_FILE_BYTES } from "./checkpoint.ts";
-import { type Connection, type Driver, valueFrom } from "./driver.ts";
-import { toDatabaseError, withDatabaseError } from "./errors.ts";
-import { isFailedSync, isLocked } from "./failure.ts";
+import { type Driver, type SqliteConnection, valueFrom } from "./driver.ts";
+import { isFailedSync, isLocked, toFileError, withFileError } from "./errors.ts";
 import { identityOf } from "./file_identity.ts";
 import { isOnePage, requireFiles, requireWritableFiles } from "./files.ts";
 import { clearUnsynced, isUnsynced, markUnsynced, requireUnmarked } from "./markers.ts";
 import {
+  applyMigrations,
   hasOurTables,
-  migrate,
   type Migration,
   MIGRATIONS,
-  pendingMigrations,
+  missingMigrations,
 } from "./migrations.ts";
 import { checkOnOpening } from "./opening_check.ts";
 import { databaseFile, walBytes } from "./path.ts";
@@ -69,7 +68,7 @@ export interface ConnectOptions {
  * @throws {DatabaseError} If the file cannot be opened, is not a database, is corrupt, or belongs
  *   to another application or a newer plant-store; or if a file beside it cannot be trusted.
  */
-export function openDatabase<Opened extends Connection>(
+export function openDatabase<Opened extends SqliteConnection>(
   driver: Driver<Opened>,
   path: string,
   options: ConnectOptions = {},
@@ -91,7 +90,7 @@ export function openDatabase<Opened extends Connection>(
   } catch (error) {
     if (file !== undefined && isFailedSync(error)) markUnsynced(file);
     if (connection !== undefined) closeAsItWas(connection, file);
-    throw toDatabaseError("open", path, error);
+    throw toFileError("open", path, error);
   }
 }
 
@@ -102,7 +101,7 @@ export function openDatabase<Opened extends Connection>(
  * @throws {DatabaseError} If it would refuse them.
  */
 export function requireMigratable(path: string): void {
-  withDatabaseError("open", path, () => {
+  withFileError("open", path, () => {
     requireSound(path);
     requireWritableFiles(databaseFile(path));
   });
@@ -110,12 +109,12 @@ export function requireMigratable(path: string): void {
 
 /** Before a file is created: nothing else says that the one that was here is corrupt. */
 function requireSound(path: string): void {
-  requireUnmarked(path, () => `restore a backup, or ${howToRun("check", databaseFile(path))}`);
+  requireUnmarked(path, () => `restore a backup, or ${howToRunOn("check", databaseFile(path))}`);
 }
 
 /** Closes a connection, and leaves the file and its WAL as they are. */
-function closeAsItWas(connection: Connection, file = ""): void {
-  let reader: Connection | undefined;
+function closeAsItWas(connection: SqliteConnection, file = ""): void {
+  let reader: SqliteConnection | undefined;
 
   try {
     // The reader leaves an empty WAL where there is none. Without its WAL, a file that has just begun
@@ -141,7 +140,7 @@ function closeAsItWas(connection: Connection, file = ""): void {
  *
  * @param reader From `openReader`. Close it last.
  */
-export function guardWal(reader: Connection): void {
+export function guardWal(reader: SqliteConnection): void {
   // The first read takes the shared lock, which a connection to a WAL keeps, even if the page is
   // corrupt.
   reader.query("PRAGMA application_id").all();
@@ -149,7 +148,7 @@ export function guardWal(reader: Connection): void {
 
 /** The database file, and its identity before SQLite has opened it. */
 interface OpenedFile {
-  readonly driver: Pick<Driver<Connection>, "disableCopyOnWrite">;
+  readonly driver: Pick<Driver<SqliteConnection>, "disableCopyOnWrite">;
   readonly file: string;
   readonly before: string | undefined;
 }
@@ -158,7 +157,7 @@ interface OpenedFile {
  * Prepares a connection. The order matters: nothing is written to a file that is not ours or is
  * corrupt, and no plant is compared with a WAL that is not trusted.
  */
-function setUp(connection: Connection, options: ConnectOptions & OpenedFile): void {
+function setUp(connection: SqliteConnection, options: ConnectOptions & OpenedFile): void {
   const { access, busyTimeoutMs = BUSY_TIMEOUT_MS, resetsWal = false, file, before } = options;
 
   // Wait for locks. This comes first, because each later statement may meet one.
@@ -169,8 +168,8 @@ function setUp(connection: Connection, options: ConnectOptions & OpenedFile): vo
   if (access === "read") return requireReadable(connection, hasTables);
   if (hasTables) checkOnOpening(connection);
   else if (access === "write")
-    throw new DatabaseError(`${EMPTY}; if nothing was ever stored, ${howToRun("migrate", file)}`);
-  const isUpToDate = hasTables && pendingMigrations(connection).length === 0;
+    throw new DatabaseError(`${EMPTY}; if nothing was ever stored, ${howToRunOn("migrate", file)}`);
+  const isUpToDate = hasTables && missingMigrations(connection).length === 0;
 
   // Write through a WAL, with an fsync for each commit. SQLite's own checkpoint hides a failed
   // fsync: the store makes all checkpoints.
@@ -190,7 +189,7 @@ function setUp(connection: Connection, options: ConnectOptions & OpenedFile): vo
   if (isUnsynced(file)) resetUnsyncedWal(connection, file);
   else if (resetsWal && !tryToResetWal(connection, busyTimeoutMs)) options.onWalInUse?.();
   if (!isUpToDate) {
-    const applied = migrate(connection);
+    const applied = applyMigrations(connection);
     options.onMigrated?.(applied, applied.length === MIGRATIONS.length);
   }
 
@@ -200,7 +199,7 @@ function setUp(connection: Connection, options: ConnectOptions & OpenedFile): vo
 }
 
 /** Requires that the path still has the file that SQLite has opened. */
-function requireSame({ filename }: Connection, before: string | undefined): void {
+function requireSame({ filename }: SqliteConnection, before: string | undefined): void {
   if (identityOf(filename) !== before)
     throw new DatabaseError("it was replaced while it was opened; try again");
 }
@@ -212,7 +211,7 @@ function requireSame({ filename }: Connection, before: string | undefined): void
  * @throws {DatabaseError} If the setting has another value afterwards.
  */
 function setPragma(
-  connection: Connection,
+  connection: SqliteConnection,
   name: string,
   value: string | number,
   expected: string | number = value,
@@ -225,9 +224,9 @@ function setPragma(
 }
 
 /** Requires that a file which is only read has our tables, of no newer version. */
-function requireReadable(connection: Connection, hasTables: boolean): void {
+function requireReadable(connection: SqliteConnection, hasTables: boolean): void {
   if (!hasTables) throw new DatabaseError(EMPTY);
-  pendingMigrations(connection);
+  missingMigrations(connection);
 }
 
 const EMPTY = "it is empty: no plant-store has created its tables yet";
@@ -242,7 +241,7 @@ const RETRY_MS = 5;
  * Switches to WAL mode. SQLite does not wait for a lock to begin the first WAL: of two processes
  * that create a file together, one would fail.
  */
-function beginWalMode(connection: Connection, busyTimeoutMs: number): void {
+function beginWalMode(connection: SqliteConnection, busyTimeoutMs: number): void {
   const deadline = performance.now() + busyTimeoutMs;
 
   for (;;) {
@@ -264,7 +263,7 @@ function beginWalMode(connection: Connection, busyTimeoutMs: number): void {
  * @throws {DatabaseError} If another process uses the WAL, even one that only reads: it may have
  *   read such transactions.
  */
-function resetUnsyncedWal(connection: Connection, file: string): void {
+function resetUnsyncedWal(connection: SqliteConnection, file: string): void {
   if (!resetWal(connection)) throw new DatabaseError(IN_USE);
   clearUnsynced(file);
 }
@@ -282,7 +281,7 @@ const RESET_TIMEOUT_MS = 100;
  *
  * @returns False if another process uses the WAL.
  */
-function tryToResetWal(connection: Connection, busyTimeoutMs: number): boolean {
+function tryToResetWal(connection: SqliteConnection, busyTimeoutMs: number): boolean {
   connection.exec(`PRAGMA busy_timeout = ${RESET_TIMEOUT_MS}`);
   try {
     return resetWal(connection);
@@ -301,7 +300,7 @@ function tryToResetWal(connection: Connection, busyTimeoutMs: number): boolean {
  *
  * @returns False if another process uses the WAL: then it was not reset.
  */
-function resetWal(connection: Connection): boolean {
+function resetWal(connection: SqliteConnection): boolean {
   const [[busy, pages] = []] = connection.query("PRAGMA wal_checkpoint(RESTART)").values();
   if (Number(busy) !== 0) return false;
 

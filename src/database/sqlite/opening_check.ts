@@ -1,7 +1,7 @@
 // The first of three checks for corruption: at each opening, in the same time for any number of plants.
 // `integrity.ts` reads every plant, and `check.ts` is the command.
-import { type Connection, numberFrom, valueFrom } from "./driver.ts";
-import { CorruptError } from "./failure.ts";
+import { numberFrom, type SqliteConnection, valueFrom } from "./driver.ts";
+import { CorruptError } from "./errors.ts";
 
 /**
  * Looks for corruption in a time that does not depend on the number of plants. Reads the pages from
@@ -11,7 +11,7 @@ import { CorruptError } from "./failure.ts";
  *
  * @throws {CorruptError | Error} If something is corrupt.
  */
-export function checkOnOpening(connection: Connection): void {
+export function checkOnOpening(connection: SqliteConnection): void {
   connection.exec("PRAGMA cell_size_check = ON");
   for (const read of READS) connection.query(read).all();
 
@@ -39,7 +39,7 @@ const READS = [
  *
  * @throws {CorruptError | Error} What it finds.
  */
-export function requireIntegrity(connection: Connection, table = ""): void {
+export function requireIntegrity(connection: SqliteConnection, table = ""): void {
   const result = valueFrom(connection, `PRAGMA integrity_check${table}`);
   if (result !== "ok") throw new CorruptError(String(result).replaceAll("\n", " "));
 }

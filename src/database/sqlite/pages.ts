@@ -2,8 +2,7 @@ import { INT64_MAX, INT64_MIN, type NewPlant, plantOfRow, sizeOf } from "../../p
 import type { OpenPlants } from "../adapter.ts";
 import { DatabaseError, keysetPages, PAGE_PLANTS, PAGE_TEXT } from "../database.ts";
 import { type Client, connect } from "./bun_driver.ts";
-import { withDatabaseError } from "./errors.ts";
-import { CorruptError, corruptionIn } from "./failure.ts";
+import { CorruptError, corruptionIn, withFileError } from "./errors.ts";
 import { corruptionMarker } from "./markers.ts";
 import type { plants } from "./schema.ts";
 
@@ -17,7 +16,7 @@ type PlantRow = typeof plants.$inferSelect;
  */
 export function openPlants(path: string): OpenPlants {
   const client = connect(path, { access: "read" });
-  const marker = withDatabaseError("open", path, () => corruptionMarker(path));
+  const marker = withFileError("open", path, () => corruptionMarker(path));
 
   return {
     async *pages() {
@@ -137,7 +136,7 @@ type PageReader = (from: bigint) => readonly NewPlant[];
  * @throws {DatabaseError} If the database cannot be read, now or by a later call.
  */
 export function readPage(client: Client): PageReader {
-  const reading = <Result>(call: () => Result) => withDatabaseError("read", client.filename, call);
+  const reading = <Result>(call: () => Result) => withFileError("read", client.filename, call);
   const statement = reading(() => client.prepare<PlantRow, [bigint, number]>(PAGE));
   /** Why the last page ended early, for the next one to throw. */
   let failure: { readonly at: bigint; readonly error: unknown } | undefined;

@@ -8,10 +8,10 @@ import { withAbort } from "../../async/timers.ts";
 import { isSystemError, reasonOf } from "../../errors.ts";
 import type { ReadOptions, RestoredTokens } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
-import { howToRun, inShell } from "./advice.ts";
+import { howToRunOn, inShell } from "./advice.ts";
 import { checkFile } from "./check.ts";
 import { complete, type Draft, draftIn } from "./draft.ts";
-import { withDatabaseError } from "./errors.ts";
+import { withFileError } from "./errors.ts";
 import { exclusiveLock } from "./exclusive_lock.ts";
 import { requireUnmarked } from "./markers.ts";
 import { COMPANION_SUFFIXES, databaseFile, restoreDirectory, walBytes } from "./path.ts";
@@ -73,27 +73,27 @@ async function draftBeside(file: string): Promise<Draft> {
 }
 
 function howToImport(old: string, file: string): string | undefined {
-  return existsSync(old) ? howToRun(`import ${inShell(old)}`, file) : undefined;
+  return existsSync(old) ? howToRunOn(`import ${inShell(old)}`, file) : undefined;
 }
 
 /** Requires that a backup can replace a database. Returns the database's file, without links. */
 function requireUsable(path: string, source: string): string {
-  withDatabaseError("restore", source, () => {
+  withFileError("restore", source, () => {
     // Reading a pipe would block.
     if (existsSync(source) && !statSync(source).isFile())
       throw new DatabaseError("it is not a file");
     // The newest plants of a file in use, or of a copy of it, are in the WAL.
     if (walBytes(source) > 0)
       throw new DatabaseError(
-        `it has a WAL beside it ("${basename(source)}-wal"); to make a backup of it, ${howToRun("backup FILE", databaseFile(source))}`,
+        `it has a WAL beside it ("${basename(source)}-wal"); to make a backup of it, ${howToRunOn("backup FILE", databaseFile(source))}`,
       );
     requireUnmarked(
       source,
-      () => `use an older backup, or to check it, ${howToRun("check", databaseFile(source))}`,
+      () => `use an older backup, or to check it, ${howToRunOn("check", databaseFile(source))}`,
     );
   });
 
-  return withDatabaseError("replace", path, () => {
+  return withFileError("replace", path, () => {
     const file = databaseFile(path);
     requireTrustedPlace(file, "create");
     // The new file will belong to this user.

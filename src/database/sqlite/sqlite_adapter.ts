@@ -11,7 +11,7 @@ import {
   type ServingOptions,
 } from "../adapter.ts";
 import { type Database, DatabaseError } from "../database.ts";
-import { howToRun } from "./advice.ts";
+import { howToRunOn } from "./advice.ts";
 import { warningsOf } from "./files.ts";
 import type { Migration } from "./migrations.ts";
 import type { ConnectOptions } from "./opening.ts";
@@ -36,7 +36,7 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
   return {
     name: path,
     describe: () => ({ adapter: "sqlite", path }),
-    howToRun: (command) => howToRun(command, resolve(path)),
+    howToRun: (command) => howToRunOn(command, resolve(path)),
 
     openForServing: (options) => openSqliteWorker(path, options),
     openForWriting: async ({ create = false, onCreate } = {}) =>
@@ -162,7 +162,7 @@ function metricsOf({ walBytes, checkpointFailures, checkedAt }: Facts): readonly
 async function openHere(path: string, options: ConnectOptions): Promise<Database> {
   const { connect } = await import("./bun_driver.ts");
   const { sqliteDatabase } = await import("./sqlite_database.ts");
-  const { toDatabaseError } = await import("./errors.ts");
+  const { toFileError } = await import("./errors.ts");
   const database = sqliteDatabase(connect(path, options));
 
   return {
@@ -172,7 +172,7 @@ async function openHere(path: string, options: ConnectOptions): Promise<Database
         await database[Symbol.asyncDispose]();
       } catch (error) {
         // The command did its work: a disk can be full for the checkpoint only.
-        const failure = toDatabaseError("move the WAL into", path, (error as Error).cause);
+        const failure = toFileError("move the WAL into", path, (error as Error).cause);
         if (!(failure instanceof DatabaseError)) throw error;
         throw new DatabaseError(`${failure.message}; nothing is lost: the WAL stays beside it`, {
           cause: error,
@@ -186,8 +186,8 @@ async function migrateSqlite(
   path: string,
   { dryRun, onCreate }: Parameters<DatabaseAdapter["migrate"]>[0],
 ) {
-  const { MIGRATIONS, pendingMigrations, scriptOf } = await import("./migrations.ts");
-  const { withDatabaseError } = await import("./errors.ts");
+  const { MIGRATIONS, missingMigrations, migrationScript } = await import("./migrations.ts");
+  const { withFileError } = await import("./errors.ts");
   let migrations: readonly Migration[] = [];
 
   if (!dryRun) {
@@ -197,13 +197,16 @@ async function migrateSqlite(
     };
     await using _ = await openHere(path, { access: "create", onMigrated });
     // In an empty file, as in a missing one, a start creates all tables.
-  } else if (withDatabaseError("open", path, () => sizeOf(path)) > 0) {
+  } else if (withFileError("open", path, () => sizeOf(path)) > 0) {
     const { connect } = await import("./bun_driver.ts");
     using client = connect(path, { access: "read" });
-    migrations = pendingMigrations(client);
+    migrations = missingMigrations(client);
   } else migrations = MIGRATIONS;
 
-  return migrations.map((migration) => ({ tag: migration.tag, script: scriptOf(migration) }));
+  return migrations.map((migration) => ({
+    tag: migration.tag,
+    script: migrationScript(migration),
+  }));
 }
 
 function sizeOf(path: string): number {

@@ -4,7 +4,7 @@ import { drizzle } from "drizzle-orm/bun-sqlite";
 import { type ColumnValue, columnValue, type NewPlant, plantOfRow } from "../../plant/plant.ts";
 import { type Database, keysetPages } from "../database.ts";
 import type { Client } from "./bun_driver.ts";
-import type { PlantStatements } from "./driver.ts";
+import type { PlantRows } from "./driver.ts";
 import { BUSY_TIMEOUT_MS } from "./opening.ts";
 import { readPage } from "./pages.ts";
 import { plants } from "./schema.ts";
@@ -32,7 +32,7 @@ export function sqliteDatabase(
     lockTimeoutMs: BUSY_TIMEOUT_MS,
     walBytes: new Float64Array(1),
     ...options,
-    statements: plantStatements(client),
+    statements: drizzleRows(client),
   });
   const pageFrom = readPage(client);
 
@@ -49,7 +49,7 @@ export function sqliteDatabase(
 const { placeholder } = sql;
 
 /** Prepares Drizzle's statements for plants. */
-export function plantStatements(client: Client): PlantStatements {
+export function drizzleRows(client: Client): PlantRows {
   const db = drizzle({ client });
   const insert = db.insert(plants).values(ROW).onConflictDoNothing({ target: plants.id });
   // Drizzle writes the statement, and bun:sqlite runs it: filling Drizzle's placeholders costs more

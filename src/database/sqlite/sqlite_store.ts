@@ -4,7 +4,7 @@ import { MAX_TIMER_MS } from "../../async/timers.ts";
 import { reasonOf, requireNoMore, requireNumber } from "../../errors.ts";
 import type { PlantStore } from "../../group_commit/plant_store.ts";
 import { DatabaseError } from "../database.ts";
-import { NODE, plantStatements } from "./node_driver.ts";
+import { NODE, nodeRows } from "./node_driver.ts";
 import { BUSY_TIMEOUT_MS, type ConnectOptions, openDatabase } from "./opening.ts";
 import { sqlitePath } from "./path.ts";
 import { openStore, retryWhileLocked } from "./store.ts";
@@ -108,7 +108,7 @@ export async function sqliteStore(
     const connection = await retryWhileLocked(open, BUSY_TIMEOUT_MS);
 
     const { add, probe, failed, close } = openStore(connection, {
-      statements: plantStatements(connection),
+      statements: nodeRows(connection),
       lockTimeoutMs: PROBE_TIMEOUT_MS,
       sharesProcess: true,
       walBytes: new Float64Array(1),

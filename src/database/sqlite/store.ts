@@ -2,16 +2,16 @@ import { backoffMs, pause, withDeadline } from "../../async/timers.ts";
 import type { AddOutcome, PlantStore } from "../../group_commit/plant_store.ts";
 import { type NewPlant, PLANT_FIELDS, samePlant } from "../../plant/plant.ts";
 import { checkpointer, type CheckpointThread } from "./checkpoint.ts";
-import type { Connection, PlantStatements } from "./driver.ts";
-import { toDatabaseError } from "./errors.ts";
+import type { PlantRows, SqliteConnection } from "./driver.ts";
 import {
   CorruptError,
   corruptionIn,
   isFailedSync,
   isLocked,
+  storageUnavailable,
+  toFileError,
   toPlantStoreError,
-  unavailable,
-} from "./failure.ts";
+} from "./errors.ts";
 import { watchFiles } from "./file_identity.ts";
 import { lockHolders } from "./lock_holders.ts";
 import { corruptionMarker, markUnsynced } from "./markers.ts";
@@ -52,7 +52,7 @@ export interface Store extends PlantStore, AsyncDisposable {
 /** Options of {@linkcode openStore}. */
 export interface StoreOptions {
   /** The driver's. */
-  readonly statements: PlantStatements;
+  readonly statements: PlantRows;
   /** How long calls other than `add` wait for the lock of another process, in milliseconds. */
   readonly lockTimeoutMs: number;
   /** Makes checkpoints on another thread. @default this thread makes them */
@@ -79,7 +79,7 @@ export interface StoreOptions {
  * @throws {DatabaseError} If it cannot: then the connection is closed.
  */
 export function openStore(
-  connection: Connection,
+  connection: SqliteConnection,
   {
     statements,
     lockTimeoutMs,
@@ -127,7 +127,7 @@ export function openStore(
     // BUG: files that are replaced after this look, and before the client has the response.
     const loss = lookAtFiles() ?? lock?.look();
     if (loss !== undefined) {
-      const error = unavailable("storage is gone", new Error(loss.reason));
+      const error = storageUnavailable("storage is gone", new Error(loss.reason));
       if (loss.isFinal) fail(error);
       throw error;
     }
@@ -145,7 +145,8 @@ export function openStore(
    * @throws {PlantStoreError} `storage_unavailable` for a state of the storage.
    */
   function run<Result>(call: () => Result, timeoutMs: number): Result {
-    if (end === "closed") throw unavailable("storage is closed", new Error("the store is closed"));
+    if (end === "closed")
+      throw storageUnavailable("storage is closed", new Error("the store is closed"));
     if (end !== undefined) throw end.failure;
 
     try {
@@ -268,7 +269,7 @@ const PROBE = [
 ];
 
 /** Adds a plant, within a transaction: the first one under an id counts. */
-export function addPlant({ insert, find }: PlantStatements, plant: NewPlant): AddOutcome {
+export function addPlant({ insert, find }: PlantRows, plant: NewPlant): AddOutcome {
   if (insert(plant)) return "added";
   const stored = find(plant.id);
   return stored !== undefined && samePlant(stored, plant) ? "present" : "conflict";
@@ -278,8 +279,8 @@ export function addPlant({ insert, find }: PlantStatements, plant: NewPlant): Ad
 const CLOSE_TIMEOUT_MS = 1_000;
 
 /** Opens and reads what a store needs. If that fails, closes the connection. */
-function prepare(connection: Connection) {
-  let walGuard: Connection | undefined;
+function prepare(connection: SqliteConnection) {
+  let walGuard: SqliteConnection | undefined;
 
   try {
     const file = databaseFile(connection.filename);
@@ -294,7 +295,7 @@ function prepare(connection: Connection) {
   } catch (error) {
     walGuard?.[Symbol.dispose]();
     connection[Symbol.dispose]();
-    throw toDatabaseError("open", connection.filename, error);
+    throw toFileError("open", connection.filename, error);
   }
 }
 

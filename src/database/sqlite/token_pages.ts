@@ -8,7 +8,7 @@ const PAGE_TOKENS = 1_000;
  * ?3. Takes a millisecond or two: all at once would delay plants. JSON, because Bun copies a string
  * to another thread without a structured clone.
  */
-export const PAGE = `
+export const TOKEN_PAGE = `
   SELECT json_group_array(json_array(
     rowid, name, hex(digest), scopes, created_at, expires_at, revoked_at, last_used_at))
   FROM (

@@ -1,7 +1,7 @@
 import { PlantStoreError } from "../../errors.ts";
 import type { NewPlant } from "../../plant/plant.ts";
 import { DatabaseError } from "../database.ts";
-import { resultCodeOf } from "./failure.ts";
+import { resultCodeOf } from "./errors.ts";
 
 declare const self: Worker;
 

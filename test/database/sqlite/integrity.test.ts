@@ -2,7 +2,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 
 import { connect } from "../../../src/database/sqlite/bun_driver.ts";
-import { corruptionIn } from "../../../src/database/sqlite/failure.ts";
+import { corruptionIn } from "../../../src/database/sqlite/errors.ts";
 import { checkIntegrity } from "../../../src/database/sqlite/integrity.ts";
 import { addPlants } from "../../support/add_plants.ts";
 import { type Damage, damage, DAMAGES, makeLargeDatabase } from "../../support/damage.ts";
