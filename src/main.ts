@@ -1,5 +1,6 @@
 #!/usr/bin/env bun
 import { readFileSync } from "node:fs";
+import { dirname } from "node:path";
 import { isatty } from "node:tty";
 
 import { isNull, Output } from "./commands/output.ts";
@@ -40,6 +41,11 @@ for (const event of ["uncaughtException", "unhandledRejection"] as const) {
   });
 }
 
+/** Where a package installs the executable, a file of settings is read from `/etc`. */
+const isInstalled =
+  Bun.main.startsWith("/$bunfs/") &&
+  ["/usr/bin", "/usr/local/bin"].includes(dirname(process.execPath));
+
 process.exitCode = await run(process.argv.slice(2), process.env, {
   write: (chunk) => stdout.write(chunk),
   stderr: (text) => stderr.print(text),
@@ -47,6 +53,7 @@ process.exitCode = await run(process.argv.slice(2), process.env, {
   log: stderr,
   stop: stop.signal,
   onHangup: (listener) => (onHangup = listener),
+  settingsFile: isInstalled ? "/etc/plant-store/plant-store.env" : undefined,
   stdin: () => Bun.stdin.stream(),
   isTerminal,
   isStderrNull: isNull(2),

@@ -2,7 +2,7 @@ import { existsSync, statSync } from "node:fs";
 import { resolve } from "node:path";
 
 import { CommandError, isSystemError, reasonOf } from "../errors.ts";
-import { DATABASE_FLAG, type Subcommand } from "./command.ts";
+import { DATABASE_FLAGS, type Subcommand } from "./command.ts";
 import { counted, sizeOf } from "./formatting.ts";
 import { progressBar } from "./progress_bar.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
@@ -17,7 +17,7 @@ const NO_FILE = /(?:^|\/)\.{0,2}$|^-$/;
 export const backup: Subcommand = {
   usage: "backup <file>",
   description: "Copy the database into a new file, even while a server runs",
-  flags: [JSON_FLAG, DATABASE_FLAG],
+  flags: [JSON_FLAG, ...DATABASE_FLAGS],
   example: "backup plants-2026-11-20.db",
   async run({ argument: target, flags, adapter, io }) {
     const database = await adapter();

@@ -1,5 +1,5 @@
 import { CommandError } from "../errors.ts";
-import { DATABASE_FLAG, type Subcommand } from "./command.ts";
+import { DATABASE_FLAGS, type Subcommand } from "./command.ts";
 import { counted } from "./formatting.ts";
 import { progressBar } from "./progress_bar.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
@@ -12,7 +12,7 @@ import { writeOutput } from "./terminal.ts";
 export const check: Subcommand = {
   usage: "check",
   description: "Read the whole database for corruption, even while a server runs",
-  flags: [JSON_FLAG, DATABASE_FLAG],
+  flags: [JSON_FLAG, ...DATABASE_FLAGS],
   example: "check",
   async run({ flags, adapter, io }) {
     const database = await adapter();

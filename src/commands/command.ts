@@ -12,7 +12,7 @@ export interface Subcommand {
   readonly description: string;
   /**
    * Its flags in the order of its help, each with its meaning and its default. @default
-   * {@linkcode DATABASE_FLAG}
+   * {@linkcode DATABASE_FLAGS}
    */
   readonly flags?: readonly (readonly [flag: string, meaning?: string, preset?: string])[];
   /** More of its help, behind the flags. @default none */
@@ -41,16 +41,27 @@ export interface Call {
    * @throws {ConfigError} If a value cannot be used.
    */
   readonly config: () => Promise<Config>;
+  /** The file of settings that was read. */
+  readonly settingsFile: string | undefined;
   /** Sentences on variables that are overruled or mistyped. */
   readonly ignored: () => readonly string[];
   /** The adapter of the database that the configuration names. */
   readonly adapter: () => Promise<DatabaseAdapter>;
 }
 
-/** The flag of every command that opens the database. */
-export const DATABASE_FLAG = [
-  "--database <url>",
-  `${sentenceOf(SETTINGS.database)} [DATABASE_URL] (default: ${SETTINGS.database.variables.DATABASE_URL})`,
+/** The flag that names a file of settings. */
+export const SETTINGS_FLAG = [
+  "--settings <file>",
+  "A file of settings, NAME=value a line; the environment wins over it",
+] as const;
+
+/** The flags of every command that opens the database. */
+export const DATABASE_FLAGS = [
+  [
+    "--database <url>",
+    `${sentenceOf(SETTINGS.database)} [DATABASE_URL] (default: ${SETTINGS.database.variables.DATABASE_URL})`,
+  ],
+  SETTINGS_FLAG,
 ] as const;
 
 /** The columns of `--help`. */

@@ -2,7 +2,7 @@ import { eventLoopTurn, withAbort } from "../async/timers.ts";
 import { CommandError } from "../errors.ts";
 import { type ColumnValue, columnValue, type NewPlant, PLANT_FIELDS } from "../plant/plant.ts";
 import { parseChoice } from "../settings/parsers.ts";
-import { DATABASE_FLAG, type Subcommand } from "./command.ts";
+import { DATABASE_FLAGS, type Subcommand } from "./command.ts";
 import { type Io, writeOutput } from "./terminal.ts";
 
 const HELP = `
@@ -17,7 +17,10 @@ takes a cell that begins with =, +, - or @ for a formula. Import reads JSON.`;
 export const exportPlants: Subcommand = {
   usage: "export",
   description: "Print every plant, ordered by id, even while a server runs",
-  flags: [["--format <format>", "How plants are written: ndjson or csv", "ndjson"], DATABASE_FLAG],
+  flags: [
+    ["--format <format>", "How plants are written: ndjson or csv", "ndjson"],
+    ...DATABASE_FLAGS,
+  ],
   help: () => HELP,
   example: "export > plants.ndjson",
   async run({ flags, adapter, io }) {

@@ -17,7 +17,7 @@ import {
 import type { PlantStore, StoreOutcome } from "../group_commit/plant_store.ts";
 import { faultOf, type NewPlant, PLANT_FIELDS } from "../plant/plant.ts";
 import { parsePlant } from "../plant/plant_json.ts";
-import { type Call, DATABASE_FLAG, type Subcommand } from "./command.ts";
+import { type Call, DATABASE_FLAGS, type Subcommand } from "./command.ts";
 import { grouped } from "./formatting.ts";
 import { progressBar } from "./progress_bar.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
@@ -34,7 +34,7 @@ a database: the file of a SQLite database, or a URL.`;
 export const importPlants: Subcommand = {
   usage: "import <source>",
   description: "Add plants from lines of JSON, or from another database",
-  flags: [JSON_FLAG, DATABASE_FLAG],
+  flags: [JSON_FLAG, ...DATABASE_FLAGS],
   help: () => HELP,
   example: "import plants.ndjson",
   run,

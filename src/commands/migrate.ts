@@ -1,6 +1,6 @@
 import { withAbort } from "../async/timers.ts";
 import { CommandError } from "../errors.ts";
-import { DATABASE_FLAG, type Subcommand } from "./command.ts";
+import { DATABASE_FLAGS, type Subcommand } from "./command.ts";
 import { writeOutput } from "./terminal.ts";
 
 const HELP = `
@@ -11,7 +11,7 @@ first start. If the database has roles, run it as one that may create tables.`;
 export const migrate: Subcommand = {
   usage: "migrate",
   description: "Create the database, or bring it to the newest schema",
-  flags: [["--dry-run", "Print the SQL, and change nothing"], DATABASE_FLAG],
+  flags: [["--dry-run", "Print the SQL, and change nothing"], ...DATABASE_FLAGS],
   help: () => HELP,
   example: "migrate --database /var/lib/plant-store/plants.db",
   async run({ flags, adapter, io }) {

@@ -1,3 +1,5 @@
+import { existsSync } from "node:fs";
+
 import { Command, CommanderError, Help, type OutputConfiguration } from "commander";
 
 import { withAbort } from "../async/timers.ts";
@@ -9,10 +11,11 @@ import { ignoredVariables } from "../settings/ignored_variables.ts";
 import { withDatabaseUrlFile } from "../settings/secret_files.ts";
 import type { Environment } from "../settings/setting.ts";
 import { type Config, type Flags, parseConfig } from "../settings/settings.ts";
+import { readSettingsFile } from "../settings/settings_file.ts";
 import { startLogging } from "../telemetry/logging.ts";
 import { backup } from "./backup.ts";
 import { check } from "./check.ts";
-import { DATABASE_FLAG, HELP_WIDTH, type Subcommand } from "./command.ts";
+import { DATABASE_FLAGS, HELP_WIDTH, SETTINGS_FLAG, type Subcommand } from "./command.ts";
 import { exportPlants } from "./export.ts";
 import { importPlants } from "./import.ts";
 import { licenses } from "./licenses.ts";
@@ -30,20 +33,34 @@ import { TOKEN_COMMANDS } from "./token.ts";
  */
 export async function run(
   args: readonly string[],
-  environment: Environment,
+  environment: Record<string, string | undefined>,
   io: Io,
 ): Promise<number> {
   const words = withCommand(args);
-  const stderr = words[0] === "serve" && logsJson(environment) ? toLog(io) : io.stderr;
+  // The file of settings may say how to log.
+  const stderr = (text: string) =>
+    words[0] === "serve" && logsJson(environment) ? toLog(io)(text) : io.stderr(text);
   let help = "";
   const action: Action = async (subcommand, parsed) => {
     const flags: Flags = parsed.opts();
+    const { flags: declared = DATABASE_FLAGS } = subcommand;
+    const settingsFile = declared.includes(SETTINGS_FLAG)
+      ? readSettings(environment, flags, io)
+      : undefined;
     // Once: the file of the database's URL may be a pipe.
     let reading: Promise<Config> | undefined;
     const config = () => (reading ??= readConfig(environment, flags, io));
     const adapter = async () => (await config()).database;
     const ignored = () => ignoredVariables(environment, flags);
-    await subcommand.run({ io, argument: parsed.args[0] ?? "", flags, config, ignored, adapter });
+    await subcommand.run({
+      io,
+      argument: parsed.args[0] ?? "",
+      flags,
+      config,
+      settingsFile,
+      ignored,
+      adapter,
+    });
   };
 
   const program = declareProgram(action, {
@@ -138,7 +155,7 @@ export function declareProgram(action: Action, output: OutputConfiguration = {})
 
 function declare(parent: Command, subcommands: readonly Subcommand[], action: Action): void {
   for (const subcommand of subcommands) {
-    const { usage, description, flags = [DATABASE_FLAG], help, example } = subcommand;
+    const { usage, description, flags = DATABASE_FLAGS, help, example } = subcommand;
     const command = parent.command(usage).description(description);
     const name = parent.name() === "token" ? `token ${command.name()}` : command.name();
     command.showHelpAfterError(`See plant-store ${name} --help`);
@@ -153,6 +170,26 @@ function declare(parent: Command, subcommands: readonly Subcommand[], action: Ac
 function examples(...lines: string[]): string {
   const heading = lines.length > 1 ? "Examples" : "Example";
   return `\n${heading}:\n${lines.map((line) => `  plant-store ${line}`).join("\n")}`;
+}
+
+/**
+ * Adds the settings of a file to the environment, whose variables win. OpenTelemetry reads the
+ * process's environment by itself, so they are added there.
+ *
+ * @returns The file, if there is one.
+ */
+function readSettings(
+  environment: Record<string, string | undefined>,
+  { settings: named }: Flags,
+  { settingsFile: preset }: Io,
+): string | undefined {
+  const isNamed = typeof named === "string";
+  const path = isNamed ? named : preset;
+  if (path === undefined || (!isNamed && !existsSync(path))) return undefined;
+
+  const settings = readSettingsFile(isNamed ? "--settings" : "the file of settings", path);
+  for (const [name, value] of Object.entries(settings)) environment[name] ||= value;
+  return path;
 }
 
 async function readConfig(environment: Environment, flags: Flags, { stop }: Io): Promise<Config> {

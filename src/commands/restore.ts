@@ -1,6 +1,6 @@
 import type { RestoredTokens } from "../database/adapter.ts";
 import { CommandError, isSystemError, reasonOf } from "../errors.ts";
-import { DATABASE_FLAG, type Subcommand } from "./command.ts";
+import { DATABASE_FLAGS, type Subcommand } from "./command.ts";
 import { counted, quoted, sizeOf } from "./formatting.ts";
 import { progressBar } from "./progress_bar.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
@@ -15,7 +15,7 @@ Stop the server first: restore refuses a database that a process has open.`;
 export const restore: Subcommand = {
   usage: "restore <backup>",
   description: "Put a backup in the place of the database, and keep the old files",
-  flags: [JSON_FLAG, DATABASE_FLAG],
+  flags: [JSON_FLAG, ...DATABASE_FLAGS],
   help: () => HELP,
   example: "restore plants-2026-11-20.db",
   async run({ argument: source, flags, adapter, io }) {

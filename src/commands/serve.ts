@@ -3,7 +3,7 @@ import { DatabaseError } from "../database/database.ts";
 import { CommandError, ConfigError } from "../errors.ts";
 import { runService } from "../server/service.ts";
 import { checkStart } from "../server/start_check.ts";
-import { type Call, settingsHelp, type Subcommand } from "./command.ts";
+import { type Call, SETTINGS_FLAG, settingsHelp, type Subcommand } from "./command.ts";
 import { writeOutput } from "./terminal.ts";
 
 /** `plant-store serve`: ends after a signal; fails if the storage failed, even during the stop. */
@@ -15,13 +15,12 @@ export const serve: Subcommand = {
     ["--host <address>"],
     ["--port <number>"],
     ["--database <url>"],
+    SETTINGS_FLAG,
   ],
   help: settingsHelp,
   example: "serve --port 8080 --database /var/lib/plant-store/plants.db",
   run: async (call) =>
-    call.flags["check"] === true
-      ? checkOnly(call)
-      : runService(await call.config(), call.io, call.ignored()),
+    call.flags["check"] === true ? checkOnly(call) : runService(await call.config(), call.io, call),
 };
 
 /** For scripts every refusal is a usage error. */

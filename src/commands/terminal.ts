@@ -37,6 +37,9 @@ export interface Io {
   /** Whether stdin and stderr are terminals: somebody can be asked. */
   readonly canAsk: boolean;
 
+  /** The file of settings that is read if it exists and the command line names no other. */
+  readonly settingsFile: string | undefined;
+
   /** Standard input. Call it once. */
   readonly stdin: () => ReadableStream<Uint8Array>;
 

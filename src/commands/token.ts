@@ -7,7 +7,7 @@ import { type RefusedAction, toCommandError } from "../database/refusals.ts";
 import { CommandError, ConfigError, escapeControls } from "../errors.ts";
 import { originOf } from "../server/origin.ts";
 import { type Input, parseChoice, refusal } from "../settings/parsers.ts";
-import { type Call, DATABASE_FLAG, type Subcommand } from "./command.ts";
+import { type Call, DATABASE_FLAGS, type Subcommand } from "./command.ts";
 import { counted, quoted } from "./formatting.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
 import { type Io, writeOutput } from "./terminal.ts";
@@ -23,7 +23,7 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
         "How long it is accepted, such as 90d; m, h, d or w (default: until it is revoked)",
       ],
       ["--scope <scope>", `What the token may be used for: ${SCOPES.join(" or ")} (default: all)`],
-      DATABASE_FLAG,
+      ...DATABASE_FLAGS,
     ],
     example: "token create greenhouse --expires 90d",
     run: createToken,
@@ -32,7 +32,7 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
   {
     usage: "list",
     description: "Print every token's name, status and times, but not the token",
-    flags: [JSON_FLAG, DATABASE_FLAG],
+    flags: [JSON_FLAG, ...DATABASE_FLAGS],
     example: "token list --json",
     async run({ flags, adapter, io }) {
       const { name: database, openForListing, howToRun } = await adapter();
@@ -67,7 +67,10 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
   {
     usage: "delete <name>",
     description: "Revoke a token and forget it: its name is free again",
-    flags: [["--yes", "Do not ask; required if stdin or stderr is not a terminal"], DATABASE_FLAG],
+    flags: [
+      ["--yes", "Do not ask; required if stdin or stderr is not a terminal"],
+      ...DATABASE_FLAGS,
+    ],
     example: "token delete greenhouse",
     async run({ argument: name, flags, adapter, io }) {
       if (flags["yes"] !== true) await confirmDelete(io, name, (await adapter()).name);

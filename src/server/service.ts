@@ -36,7 +36,6 @@ export interface ServiceIo extends TokenTerminal {
 /**
  * Runs the service: from its start until a signal, or until its storage fails.
  *
- * @param warnings What the log has first. @default nothing
  * @throws {QuietFailure} If the storage failed, even during the stop: the log says what did.
  * @throws {ConfigError} If a file of the configuration cannot be used.
  * @throws {CommandError} If the server cannot listen, or the tokens cannot be read.
@@ -45,13 +44,14 @@ export interface ServiceIo extends TokenTerminal {
 export async function runService(
   config: Config,
   io: ServiceIo,
-  warnings: readonly string[] = [],
+  { settingsFile, ignored = () => [] }: Partial<Beginning> = {},
 ): Promise<void> {
   const format = config.logFormat ?? (io.isTerminal ? "pretty" : "json");
   const { log: output, hasColors: colors } = io;
   using logging = startLogging({ level: config.logLevel, format, colors, output });
   const { log } = logging;
-  for (const warning of warnings) log.warning(warning);
+  for (const warning of ignored()) log.warning(warning);
+  if (settingsFile !== undefined) log.info(`Read the settings in "${settingsFile}"`);
   const lifetime = beginLifetime(io.stop, config, log);
 
   {
@@ -63,6 +63,14 @@ export async function runService(
   log.info("Stopped");
   await io.printed(lifetime.stopBy() - performance.now());
   if (lifetime.failed.aborted) throw new QuietFailure();
+}
+
+/** What the log has first. */
+export interface Beginning {
+  /** The file of settings that was read. @default none */
+  readonly settingsFile: string | undefined;
+  /** Warnings of variables that are ignored. @default none */
+  readonly ignored: () => readonly string[];
 }
 
 /** How long a service runs, and why it ends. */

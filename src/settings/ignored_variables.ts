@@ -25,14 +25,18 @@ function overruled(environment: Environment, { database: flag }: Flags): string[
 }
 
 function mistyped(environment: Environment): string[] {
+  return Object.entries(environment).flatMap(([variable, value]) => {
+    const meant = value ? suggestion(variable) : "";
+    return meant === "" ? [] : `Ignored ${variable}: ${meant}`;
+  });
+}
+
+/** Asks whether a setting was meant that a letter or two of this name make; else an empty text. */
+export function suggestion(variable: string): string {
   const known = Object.values(SETTINGS).flatMap(({ variables }) => Object.keys(variables));
   const long = known.filter((name) => name.length >= MIN_LENGTH);
-
-  return Object.entries(environment).flatMap(([variable, value]) => {
-    if (!value || known.includes(variable)) return [];
-    const meant = long.find((name) => isClose(variable, name));
-    return meant === undefined ? [] : `Ignored ${variable}: did you mean ${meant}?`;
-  });
+  const meant = known.includes(variable) ? undefined : long.find((name) => isClose(variable, name));
+  return meant === undefined ? "" : `did you mean ${meant}?`;
 }
 
 /** Whether two names differ in a letter or two that are added, missing or wrong (Levenshtein). */

@@ -13,18 +13,26 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 
 /** Every command, with the arguments and the flags that it has. */
 const COMMANDS = [
-  { command: "serve", args: "", flags: ["--check", "--host", "--port", "--database"] },
-  { command: "token create", args: " <name>", flags: ["--expires", "--scope", "--database"] },
-  { command: "token list", args: "", flags: ["--json", "--database"] },
-  { command: "token revoke", args: " <name>", flags: ["--database"] },
-  { command: "token delete", args: " <name>", flags: ["--yes", "--database"] },
-  { command: "token prune", args: "", flags: ["--database"] },
-  { command: "export", args: "", flags: ["--format", "--database"] },
-  { command: "import", args: " <source>", flags: ["--json", "--database"] },
-  { command: "backup", args: " <file>", flags: ["--json", "--database"] },
-  { command: "restore", args: " <backup>", flags: ["--json", "--database"] },
-  { command: "check", args: "", flags: ["--json", "--database"] },
-  { command: "migrate", args: "", flags: ["--dry-run", "--database"] },
+  {
+    command: "serve",
+    args: "",
+    flags: ["--check", "--settings", "--host", "--port", "--database"],
+  },
+  {
+    command: "token create",
+    args: " <name>",
+    flags: ["--expires", "--scope", "--database", "--settings"],
+  },
+  { command: "token list", args: "", flags: ["--json", "--database", "--settings"] },
+  { command: "token revoke", args: " <name>", flags: ["--database", "--settings"] },
+  { command: "token delete", args: " <name>", flags: ["--yes", "--database", "--settings"] },
+  { command: "token prune", args: "", flags: ["--database", "--settings"] },
+  { command: "export", args: "", flags: ["--format", "--database", "--settings"] },
+  { command: "import", args: " <source>", flags: ["--json", "--database", "--settings"] },
+  { command: "backup", args: " <file>", flags: ["--json", "--database", "--settings"] },
+  { command: "restore", args: " <backup>", flags: ["--json", "--database", "--settings"] },
+  { command: "check", args: "", flags: ["--json", "--database", "--settings"] },
+  { command: "migrate", args: "", flags: ["--dry-run", "--database", "--settings"] },
   { command: "openapi", args: "", flags: ["--server"] },
   { command: "licenses", args: "", flags: [] },
 ];

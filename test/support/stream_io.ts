@@ -17,24 +17,29 @@ export async function runCommand(
   let stderr = "";
   const { stderr: print = (text: string) => void (stderr += text) } = options;
 
-  const exitCode = await run(args, environment, {
-    write: async (chunk) => void (stdout += chunk),
-    stderr: print,
-    printed: async () => {},
-    // A server logs to stderr, too.
-    log: { log: print, lostLines: () => 0 },
-    stop: new AbortController().signal,
-    onHangup: () => {},
-    stdin: () => streamOf([]),
-    isTerminal: false,
-    isStderrNull: false,
-    isStdoutTerminal: false,
-    isStdoutNull: false,
-    isAnsi: false,
-    hasColors: false,
-    canAsk: false,
-    ...options,
-  });
+  const exitCode = await run(
+    args,
+    { ...environment },
+    {
+      write: async (chunk) => void (stdout += chunk),
+      stderr: print,
+      printed: async () => {},
+      // A server logs to stderr, too.
+      log: { log: print, lostLines: () => 0 },
+      stop: new AbortController().signal,
+      onHangup: () => {},
+      stdin: () => streamOf([]),
+      isTerminal: false,
+      isStderrNull: false,
+      settingsFile: undefined,
+      isStdoutTerminal: false,
+      isStdoutNull: false,
+      isAnsi: false,
+      hasColors: false,
+      canAsk: false,
+      ...options,
+    },
+  );
 
   return { exitCode, stdout, stderr };
 }
