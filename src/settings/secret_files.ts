@@ -1,3 +1,5 @@
+import { existsSync } from "node:fs";
+
 import { DATABASE_URLS, URL_SCHEMES } from "../database/databases.ts";
 import { ConfigError, reasonOf } from "../errors.ts";
 import { bare, parseDatabaseUrl, parseTokens } from "./parsers.ts";
@@ -42,9 +44,16 @@ export async function readSecretFile(name: string, path: string): Promise<string
   }
 }
 
-/** The error for a file that cannot be used. */
+/**
+ * The error for a file that cannot be used. It quotes only the path of a file that exists: anything
+ * else may be the secret itself.
+ */
 function cannotUse(name: string, path: string, reason: string): ConfigError {
-  return new ConfigError(`Cannot use ${name} "${path}": ${reason}`);
+  return existsSync(path)
+    ? new ConfigError(`Cannot use ${name} "${path}": ${reason}`)
+    : new ConfigError(
+        `Cannot use ${name}: ${reason}; its value is not shown, because it may be a secret`,
+      );
 }
 
 /**

@@ -128,6 +128,8 @@ test.concurrent(
   },
 );
 
+const NOT_SHOWN = ": no such file or directory; its value is not shown, because it may be a secret";
+
 /** What is in a file that a variable names, if there is one, and why it cannot be used. */
 const REFUSED: readonly (readonly [
   variable: string,
@@ -135,7 +137,8 @@ const REFUSED: readonly (readonly [
   text: string | undefined,
   says: string,
 ])[] = [
-  ["AUTH_TOKENS_FILE", "missing", undefined, ' "missing": no such file or directory'],
+  ["AUTH_TOKENS_FILE", "missing", undefined, NOT_SHOWN],
+  ["AUTH_TOKENS_FILE", TOKEN, undefined, NOT_SHOWN],
   [
     "AUTH_TOKENS_FILE",
     "huge",
@@ -143,7 +146,7 @@ const REFUSED: readonly (readonly [
     ' "huge": expected at most 1048576 bytes',
   ],
   ["AUTH_TOKENS_FILE", "short", `${TOKEN}\nshort\n`, ": token 2 has fewer than 16 characters"],
-  ["DATABASE_URL_FILE", "missing", undefined, ' "missing": no such file or directory'],
+  ["DATABASE_URL_FILE", "postgres://me:sesame@localhost/plants", undefined, NOT_SHOWN],
   ["DATABASE_URL_FILE", "/", undefined, ' "/": illegal operation on a directory'],
   ["DATABASE_URL_FILE", "/dev/zero", undefined, ' "/dev/zero": operation not permitted'],
   ["DATABASE_URL_FILE", "empty", "\n", ' "empty": it is empty'],

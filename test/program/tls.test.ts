@@ -98,7 +98,12 @@ test("TLS files that are missing, not PEM or not a pair stop the start with one 
     [
       "missing.pem",
       `${TLS}/localhost.key`,
-      'Cannot use TLS_CERT_FILE "missing.pem": no such file or directory',
+      "Cannot use TLS_CERT_FILE: no such file or directory; its value is not shown, because it may be a secret",
+    ],
+    [
+      `${TLS}/localhost.crt`,
+      "-----BEGIN PRIVATE KEY-----",
+      "Cannot use TLS_KEY_FILE: no such file or directory; its value is not shown, because it may be a secret",
     ],
     [
       `${TLS}/localhost.crt`,

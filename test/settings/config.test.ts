@@ -227,7 +227,12 @@ const refused: [values: string[], variable: string, says: string][] = [
     NO_URL,
   ],
   [
-    ["file::memory:", "file:plants.db?mode=memory", "file://host/plants.db"],
+    [
+      "file::memory:",
+      "file:plants.db?mode=memory",
+      "file://host/plants.db",
+      "file:postgres://host/plants",
+    ],
     "DATABASE_URL",
     NO_URL,
   ],

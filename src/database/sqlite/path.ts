@@ -14,12 +14,12 @@ const FILE = /^(?:file:(?:\/\/(?=\/))?(?=[^?#]+$)|(?=[^:@?#]+$))(.+)$/s;
  * Extracts the path from `file:PATH`, a file URL or a bare path, without white space around it, which
  * bun:sqlite ignores.
  *
- * @returns `undefined` if it names none: a database in memory would lose every plant, and two
- *   slashes name a host.
+ * @returns `undefined` if it names none: a database in memory would lose every plant, two
+ *   slashes name a host, and `://` is in a URL, which may have a password.
  */
 export function sqlitePath(text: string): string | undefined {
   const path = FILE.exec(text)?.[1]?.trim();
-  return !path || path.startsWith("//") || path === ":memory:" ? undefined : path;
+  return !path || /^\/\/|:\/\/|^:memory:$/.test(path) ? undefined : path;
 }
 
 /**
