@@ -1,8 +1,10 @@
 import journal from "../../../drizzle/postgres/meta/_journal.json" with { type: "json" };
+import { pause } from "../../async/timers.ts";
 import { DatabaseError } from "../database.ts";
 import type { Connection } from "./connection.ts";
 import { codeOf } from "./errors.ts";
 import { SQL } from "./migration_files.ts";
+import { howToRun } from "./url.ts";
 
 /** All migrations, in order. `when` is in milliseconds since 1970 UTC. */
 export const MIGRATIONS = journal.entries.map(({ tag, when }) => ({
@@ -110,10 +112,22 @@ async function readLedger({ query }: Connection): Promise<readonly { made_at: st
 /** The key of the advisory lock that lets one session at a time migrate: "plnt". */
 const LOCK = 0x706c6e74;
 
-/** The SQL of a migration, as one transaction. A change to a large table has no time limit. */
+/**
+ * How long a migration waits for a lock on a table, in milliseconds. Every plant of every server
+ * waits behind it for as long.
+ */
+const LOCK_TIMEOUT_MS = 1_000;
+/** How long the plants that waited have before the next attempt, in milliseconds. */
+const LOCK_PAUSE_MS = 2_000;
+
+/**
+ * The SQL of a migration, as one transaction. A change to a large table has no time limit, but the
+ * wait for its lock has.
+ */
 export function scriptOf({ tag, when, sql }: Migration): string {
   return `BEGIN;
 DO $$ BEGIN PERFORM pg_advisory_xact_lock(${LOCK}); END $$;
+SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS};
 CREATE TABLE IF NOT EXISTS ${LEDGER} (made_at bigint PRIMARY KEY, tag text NOT NULL);
 INSERT INTO ${LEDGER} VALUES (${when}, '${tag}');
 SET LOCAL statement_timeout = 0;
@@ -125,18 +139,25 @@ COMMIT;
 /**
  * Migrates the schema, with one transaction for each migration. Any number of servers may do so at
  * once: the others wait, up to the session's statement_timeout, and find it done. Closing the
- * connection releases the lock.
+ * connection releases the lock. While another session, such as pg_dump's, has a lock on a table, a
+ * migration tries again and again.
  *
+ * @param patienceMs How long to try, in milliseconds.
  * @returns The migrations that this server applied.
- * @throws {DatabaseError} As {@linkcode pendingMigrations}, or if the role may not create or alter tables.
+ * @throws {DatabaseError} As {@linkcode pendingMigrations}; or if the role may not create or alter tables,
+ *   or another session keeps its lock.
  */
-export async function migrate(connection: Connection): Promise<readonly Migration[]> {
+export async function migrate(
+  connection: Connection,
+  patienceMs: number,
+): Promise<readonly Migration[]> {
   await connection.script(`SET lock_timeout = 0; SELECT pg_advisory_lock(${LOCK})`);
   const pending = await pendingMigrations(connection);
 
+  const deadline = performance.now() + patienceMs;
   for (const migration of pending) {
     try {
-      await connection.script(scriptOf(migration));
+      await apply(connection, migration, deadline);
     } catch (error) {
       const reason = REFUSALS[codeOf(error)]?.(migration);
       throw reason === undefined ? error : new DatabaseError(reason, { cause: error });
@@ -144,6 +165,58 @@ export async function migrate(connection: Connection): Promise<readonly Migratio
   }
 
   return pending;
+}
+
+/** Applies a migration, and tries again while another session has a lock on its table. */
+async function apply(
+  connection: Connection,
+  migration: Migration,
+  deadline: number,
+): Promise<void> {
+  for (;;) {
+    const before = await connection.query<Holder>(HOLDERS);
+    try {
+      return await connection.script(scriptOf(migration));
+    } catch (error) {
+      // lock_not_available
+      if (codeOf(error) !== "55P03") throw error;
+
+      await connection.script("ROLLBACK");
+      if (performance.now() >= deadline) {
+        const holders = inBoth(before, await connection.query<Holder>(HOLDERS));
+        throw new DatabaseError(
+          `its tables are locked by ${holders}: wait until that ends, and ${howToRun("migrate")}`,
+          { cause: error },
+        );
+      }
+    }
+
+    await pause(LOCK_PAUSE_MS);
+  }
+}
+
+/** A transaction of another session with a lock on a table of the schema. */
+interface Holder {
+  readonly pid: number;
+  readonly transaction: string;
+  readonly program: string | null;
+}
+
+/** Any role sees these, of other roles too. A batch has its lock for milliseconds. */
+const HOLDERS = `SELECT DISTINCT pid, virtualtransaction AS transaction,
+    coalesce(nullif(application_name, ''), backend_type) AS program
+  FROM pg_catalog.pg_locks JOIN pg_catalog.pg_stat_activity USING (pid)
+  WHERE granted AND pid <> pg_backend_pid() AND relation IN
+    (SELECT oid FROM pg_catalog.pg_class WHERE relnamespace = current_schema()::regnamespace)
+  ORDER BY pid`;
+
+/** Names the transactions that have had their locks all the time. */
+function inBoth(before: readonly Holder[], after: readonly Holder[]): string {
+  const known = new Set(before.map(({ transaction }) => transaction));
+  const names = after
+    .filter(({ transaction }) => known.has(transaction))
+    .map(({ pid, program }) => `pid ${pid} (${program ?? "unknown program"})`);
+  return names.join(", ") || "another transaction";
 }
 
 const NO_CREATE =

@@ -93,6 +93,11 @@ const SCHEMA_TIMEOUT_MS = 10_000;
  * a signal ends it.
  */
 const MIGRATE_TIMEOUT_MS = 24 * 60 * 60 * 1_000;
+/**
+ * How long a migration tries to get a lock, in milliseconds: of `plant-store migrate`, and when a
+ * database is opened.
+ */
+const PATIENCE_MS = { migrate: 120_000, open: SCHEMA_TIMEOUT_MS / 2 };
 /** The time limit of a probe, in milliseconds: a verdict must not be older than a second. */
 export const PROBE_TIMEOUT_MS = 1_000;
 /** The time limit for asking why a server is silent, in milliseconds. */
@@ -194,7 +199,9 @@ export function plantStore(pool: Pool): PlantStore {
  * @throws {DatabaseError} If the database cannot be used, or the role may not create or alter tables.
  */
 export function migratePostgres(reached: Reached, dryRun: boolean) {
-  return onFirst(reached, MIGRATE_TIMEOUT_MS, dryRun ? pendingMigrations : migrate);
+  return onFirst(reached, MIGRATE_TIMEOUT_MS, (connection) =>
+    dryRun ? pendingMigrations(connection) : migrate(connection, PATIENCE_MS.migrate),
+  );
 }
 
 /**
@@ -246,7 +253,7 @@ async function requireSchema(connection: Connection, access: Access): Promise<bo
     throw new DatabaseError(`its tables are those of an older version: ${howToRun("migrate")}`);
 
   // Of several that start together, one creates them.
-  return (await migrate(connection)).length === MIGRATIONS.length;
+  return (await migrate(connection, PATIENCE_MS.open)).length === MIGRATIONS.length;
 }
 
 const NO_TABLES = "it has no plant-store tables";

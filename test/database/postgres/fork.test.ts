@@ -6,7 +6,7 @@ import { parsePostgresUrl, type PostgresUrl } from "../../../src/database/postgr
 import { mutate, type Mutation, repositoryCopy } from "../../support/mutant.ts";
 import { fern, insertOf, moss, OPTIONAL_TEXT } from "../../support/plants.ts";
 import { skipsCluster } from "../../support/postgres.ts";
-import { openPostgres, probe, withCluster } from "../../support/postgres_database.ts";
+import { openDatabase, openPostgres, probe, withCluster } from "../../support/postgres_database.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 const MODULE = "src/database/postgres/postgres_database.ts";
@@ -113,5 +113,30 @@ describe.skipIf(skipsCluster())("a fork on PostgreSQL", () => {
     await expect(forked.migratePostgres(url)).rejects.toThrow(
       `Cannot open database "${database.name}": migration 0100_shade ${reason}`,
     );
+  });
+
+  test("a migration that another session blocks lets plants pass, and names that session", async () => {
+    using forked = await fork('ALTER TABLE "plants" ADD COLUMN "shade" text;\n');
+    await using database = await openDatabase(cluster());
+    const url = parsePostgresUrl(database.url);
+
+    await using dump = database.connect();
+    await dump.unsafe("SET application_name = dump");
+    const [{ pid }] = await dump.unsafe("SELECT pg_backend_pid() AS pid");
+    await dump.unsafe("BEGIN; LOCK TABLE plants IN ACCESS SHARE MODE").simple();
+
+    const refusals: string[] = [];
+    const opening = forked
+      .openPostgres(url)
+      .catch(({ message }: Error) => void refusals.push(message));
+    for (let id = 1; refusals.length === 0; id++)
+      expect(await database.add([fern({ id })], 5_000)).toEqual(["added"]);
+    await opening;
+
+    expect(refusals).toEqual([
+      `Cannot open database "${database.name}": its tables are locked by pid ${pid} (dump): wait until that ends, and run plant-store migrate --database "$DATABASE_URL"`,
+    ]);
+    await dump.unsafe("ROLLBACK");
+    expect(await forked.migratePostgres(url)).toMatchObject([{ tag: "0100_shade" }]);
   });
 });
