@@ -8,10 +8,8 @@ import { type ErrorCode, ERRORS, statusOf } from "../../src/errors.ts";
 import { PATHS } from "../../src/http/paths.ts";
 import { isRequired, PLANT_FIELDS } from "../../src/plant/plant.ts";
 import { SETTINGS } from "../../src/settings/settings.ts";
-import { startLogging } from "../../src/telemetry/logging.ts";
 import { blocks, cellsOf, guides, section, table } from "../support/guides.ts";
 import { ROOT } from "../support/program.ts";
-import { terminalPicture } from "./terminal.ts";
 
 /**
  * The pages as a host of Markdown shows them: their links to files, as paths from the root, and
@@ -135,11 +133,6 @@ test("the embedding guide and the message to older runtimes name the package's N
   expect(section("Embed the module")).toContain(versions.replace(", Bun", " and Bun"));
 });
 
-test("the container does not run as root", () => {
-  const [dockerfile = ""] = blocks("Container", "dockerfile");
-  expect(dockerfile.match(/^FROM .*$/gm)?.at(-1)).toEndWith(":nonroot");
-});
-
 test("whatever stops the server leaves it longer than SHUTDOWN_TIMEOUT_MS", async () => {
   const paths = await Array.fromAsync(new Bun.Glob("src/server/kubernetes_*.yaml").scan(ROOT));
   const texts = await Promise.all(paths.map((path) => Bun.file(join(ROOT, path)).text()));
@@ -159,18 +152,6 @@ test("whatever stops the server leaves it longer than SHUTDOWN_TIMEOUT_MS", asyn
   const { SHUTDOWN_TIMEOUT_MS: preset } = SETTINGS.shutdownTimeoutMs.variables;
   expect(seconds.length).toBeGreaterThan(2);
   expect(seconds.filter((each) => !(each >= Number(preset) / 1_000 + 5))).toEqual([]);
-});
-
-test("the README's numbers of plants lost and kept are those of the experiments", () => {
-  const rows = section("What is broken")
-    .split("\n")
-    .filter((line) => line.startsWith("|"))
-    .map((row) => cellsOf(row).slice(0, 3).join(" | "));
-  const shown = table("The evidence").map((cells) =>
-    cells.join(" | ").replace("PostgreSQL: ", "").replaceAll("**", ""),
-  );
-  expect(shown.filter((row) => !rows.includes(row))).toEqual([]);
-  expect(shown.length).toBeGreaterThan(3);
 });
 
 /** Each setting as a row: variables, flag, default and meaning. */
@@ -197,69 +178,6 @@ test("the operating guide's table of settings is the program's", () => {
 /** A cell without its marks of code. */
 function plain(cell: string): string {
   return cell.replaceAll("`", "");
-}
-
-test("the table of the log's fields has those that the source logs", async () => {
-  const logged: string[] = [];
-  const computed: string[] = [];
-
-  for await (const path of new Bun.Glob("src/**/*.ts").scan(ROOT)) {
-    const source = await Bun.file(join(ROOT, path)).text();
-    const calls = source.matchAll(
-      /\b(?:log\.(?:debug|info|warning|error)|log\[[\w.]+\]|onInfo|info)(?=\(\s*["`$\w])/g,
-    );
-    for (const { 0: name, index } of calls) {
-      const [, fields] =
-        /^\(\s*(?:"[^"]*"|`[^`]*`|\w+),\s*(?:\(\) => \()?(.*?)[)\s,]*$/s.exec(
-          inParentheses(source, index + name.length),
-        ) ?? [];
-      if (fields?.startsWith("{")) logged.push(...namesIn(fields));
-      else if (fields !== undefined) computed.push(fields.replace(/\(.*/s, ""));
-    }
-
-    // What an extension adds to the lines of a request.
-    for (const [fields] of source.matchAll(/\brequestProperties: .*/g))
-      logged.push(...namesIn(fields));
-  }
-
-  // The settings, and what a database has logged by `onInfo`. Its check gives plants and pages.
-  expect(computed.toSorted()).toEqual(["loggableSettings", "properties"]);
-  const fields = logged.flatMap((name) => (name === "...checked" ? ["plants", "pages"] : name));
-  const documented = table("Fields").flatMap(([cell = ""]) => plain(cell).split(", "));
-  const inAll = ["@timestamp", "level", "message", "logger"];
-  // By the line that reports a loss, which is made apart.
-  const expected = [...new Set([...inAll, ...fields, "lost"])];
-  expect(documented.toSorted()).toEqual(expected.toSorted());
-});
-
-test("the table of the log's fields has the names of the levels", () => {
-  const lines: string[] = [];
-  using logging = startLogging({
-    level: "debug",
-    format: "json",
-    colors: false,
-    output: { log: (line) => lines.push(line), lostLines: () => 0 },
-  });
-  for (const level of ["debug", "info", "warning", "error"] as const) logging.log[level]("");
-
-  const names = lines.map((line) => `\`${(JSON.parse(line) as { level: string }).level}\``);
-  const [, , , documented] = table("Fields").find(([name]) => name === "`level`") ?? [];
-  expect(documented).toBe(names.join(", ").replace(/, (?=\S+$)/, " or "));
-});
-
-/** The names of the members of an object that is written out. */
-function namesIn(fields: string): readonly string[] {
-  return fields.match(/(?<=[{,]\s*)(?:\.\.\.)?\w+(?=\s*[:,}])/g) ?? [];
-}
-
-/** The text from a parenthesis to the one that closes it. */
-function inParentheses(text: string, start: number): string {
-  let depth = 0;
-  for (let index = start; index < text.length; index++) {
-    if (text[index] === "(") depth++;
-    if (text[index] === ")" && --depth === 0) return text.slice(start, index + 1);
-  }
-  throw new Error("A parenthesis is not closed");
 }
 
 const program = declareProgram(async () => {});
@@ -298,16 +216,3 @@ test.each(calls)(
     expect(command).toBeDefined();
   },
 );
-
-test("every block of YAML in the guides can be parsed", () => {
-  const yaml = guides.flatMap(({ text }) =>
-    Array.from(text.matchAll(/^```yaml\n(.*?)^```/gms), ([, code = ""]) => code),
-  );
-  for (const code of yaml) expect(Bun.YAML.parse(code)).toBeObject();
-  expect(yaml.length).toBeGreaterThan(2);
-});
-
-test("the picture of the README can be drawn anew", async () => {
-  const statuses = (await terminalPicture()).match(/\b[2-5]\d\d(?=<\/text>)/g);
-  expect(statuses).toEqual(["200", "200", "409"]);
-});

@@ -12,7 +12,7 @@ import {
 import { join } from "node:path";
 
 import { blocks } from "../support/guides.ts";
-import { skipped, skipsWithout } from "../support/missing.ts";
+import { skipped } from "../support/missing.ts";
 import { fern, jsonOf } from "../support/plants.ts";
 import { podOf, runnerOf, runPod, servePod, skipsPods } from "../support/pod.ts";
 import { emptyDirectory, ROOT, runToEnd, TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -111,78 +111,6 @@ test("a backup runs beside the pod that has the claim, and beside no other serve
     "statefulset.kubernetes.io/pod-name": `${server?.metadata.name}-0`,
   });
 });
-
-test("the guide's lines name objects of the manifests, or that a line before creates", async () => {
-  const lines = blocks("Kubernetes", "sh").join("\n");
-  const objects = (await Promise.all(MANIFESTS.map((path) => objectsIn(path)))).flat();
-  const names = objects.map(({ kind, metadata }) => `${kind.toLowerCase()}/${metadata.name}`);
-  const jobs = Array.from(lines.matchAll(/create job (\S+)/g), ([, name]) => `job/${name}`);
-  const pod = "pod/plant-store-0"; // the first one of the StatefulSet
-  const known = [...names, ...jobs, pod];
-  const files = MANIFESTS.map((path) => path.slice(path.lastIndexOf("/") + 1));
-
-  const named = lines.match(/\b(?:statefulset|cronjob|job|pod)\/[-\w]+/g) ?? [];
-  expect(named).toEqual(expect.arrayContaining([pod, "job/before-upgrade"]));
-  expect(known).toEqual(expect.arrayContaining(named));
-  expect(known).toEqual(
-    expect.arrayContaining(
-      Array.from(
-        lines.matchAll(/ exec (\S+)| cp .*?([-\w]+):/g),
-        ([, exec, cp]) => `pod/${exec ?? cp}`,
-      ),
-    ),
-  );
-  expect(files).toEqual(
-    expect.arrayContaining(
-      Array.from(lines.matchAll(/(?<!rm )-f ([^-\s]\S*)/g), ([, file]) => file),
-    ),
-  );
-});
-
-test("a failure ends the lines of an upgrade, a rollback and a move", () => {
-  const chains = [
-    "Upgrade a container",
-    "Move a volume",
-    "Upgrade in Kubernetes",
-    "Move a claim",
-    "From SQLite to PostgreSQL in Kubernetes",
-  ]
-    .flatMap((heading) => blocks(heading, "sh"))
-    .filter((block) => /restore|move\.db|before-upgrade|replicas=0/.test(block));
-  expect(chains).toHaveLength(10);
-  const unchained = chains.flatMap((block) => {
-    const lines = block.trimEnd().split("\n");
-    return lines.slice(0, -1).filter((line) => !line.endsWith(" &&") && !/^\w+=/.test(line));
-  });
-  expect(unchained).toEqual([]);
-});
-
-test.skipIf(skipsWithout("sed", "sed"))(
-  "a backup before an upgrade is not pruned, and the line that sets an image sets all",
-  async () => {
-    const [create = "", set = ""] = blocks("Upgrade in Kubernetes", "sh");
-    const [, pruned = ""] = /ls -t (\S+)-\*\.db/.exec(readFileSync(BACKUP, "utf8")) ?? [];
-    const [, name = ""] = /create job (\S+)/.exec(create) ?? [];
-    expect(pruned).not.toBe("");
-    expect(name).not.toStartWith(pruned);
-
-    using home = emptyDirectory();
-    const manifests = [SQLITE, BACKUP, SHELL].map((path) => readFileSync(path, "utf8"));
-    for (const [index, text] of manifests.entries())
-      writeFileSync(home.at(`kubernetes_sqlite_${index}.yaml`), text);
-    const program = ["sh", "-c", set.split("\n")[0] ?? ""];
-    expect(await runToEnd({ program, cwd: home.path })).toMatchObject({ exitCode: 0 });
-
-    const image = (version: string) => `image: registry.example.org/plant-store:${version}`;
-    const changed = manifests.map((_, index) =>
-      readFileSync(home.at(`kubernetes_sqlite_${index}.yaml`), "utf8"),
-    );
-    expect(changed).toEqual(
-      manifests.map((text) => text.replaceAll(image("1.0.0"), image("1.1.0"))),
-    );
-    expect(changed.join("")).not.toContain("plant-store:1.0.0");
-  },
-);
 
 describe.skipIf(skipsPods())("with no rights, and on a read-only system", () => {
   /** A volume that all users may write to, as some provisioners make them. */
