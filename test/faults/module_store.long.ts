@@ -26,8 +26,8 @@ import { unsynced } from "./unsynced.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
-/** One version of Node: the kit of tests has all of them. */
-const RUNTIMES = MODULE_RUNTIMES.filter(({ name }) => !/^Node 2[46]$/.test(name));
+/** One version of Node: the kit of tests has both. */
+const RUNTIMES = MODULE_RUNTIMES.filter(({ name }) => name !== "Node 26");
 
 const skips = skipsShim() || skipsRuntimes("the module's store on a sick disk");
 
@@ -59,7 +59,7 @@ describe.skipIf(skips)("the module's store in a file", () => {
     async (runtime) => {
       const { verdict, faults } = await failedSyncs(programOn(runtime, project.path), runtime.name);
       expect(verdict).toEqual(INTACT);
-      expect(faults).toBeGreaterThanOrEqual(5);
+      expect(faults).toBeGreaterThanOrEqual(scaled(2, 5));
     },
   );
 
@@ -153,7 +153,7 @@ function failedSyncs(program: readonly string[], runtime: string) {
   const experiment = `the module's store on ${runtime}, a failed fsync`;
   const seed = printedSeed(experiment);
 
-  return eachFault(experiment, range(1, 40), async (disk, ledger, failSync) => {
+  return eachFault(experiment, range(1, 40, scaled(3, 1)), async (disk, ledger, failSync) => {
     const faults = { power: true, failSync };
     await using server = start(onFreePort(disk.server({ faults, program })));
     const url = await urlOf(server);

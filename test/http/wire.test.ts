@@ -21,7 +21,6 @@ import {
 } from "../support/load.ts";
 import { MODULE_RUNTIMES, type ModuleRuntime, skipsRuntimes } from "../support/module_runtimes.ts";
 import { fern, ivy, returned, TEXT } from "../support/plants.ts";
-import { PROGRAM_ON_POSTGRES } from "../support/postgres_program.ts";
 import { memoryOf } from "../support/proc.ts";
 import {
   emptyDirectory,
@@ -62,7 +61,7 @@ interface Runtime {
 
 const env = { AUTH_TOKENS: TOKEN };
 
-/** The adapters of a database are Bun's, so the program runs on Bun only. */
+/** The program runs on Bun only. What it responds on PostgreSQL, the tests of same bytes hold. */
 const RUNTIMES: readonly Runtime[] = [
   ...MODULE_RUNTIMES.map(testApp),
   {
@@ -77,13 +76,12 @@ const RUNTIMES: readonly Runtime[] = [
     },
   },
   {
-    name: "the program on SQLite",
+    name: "the program",
     kind: "bun",
     isTestApp: false,
     skips: () => false,
     prepare: async () => () => startServer({ env }),
   },
-  PROGRAM_ON_POSTGRES,
 ];
 
 /** The app over a store in memory. On one runtime it is the app of the package, as it is built. */
@@ -479,7 +477,7 @@ function unreadBodies({ runtime, server }: Subject): void {
 /** Far above what a server reads of a body, in bytes. */
 const HUGE = 200_000_000;
 
-function hugeBodies({ server, start }: Subject): void {
+function hugeBodies({ runtime, server, start }: Subject): void {
   const lengths = [65_537, 1_048_577, 200_000_000, Number.MAX_SAFE_INTEGER];
   const refusals = [
     [[], "401/4011"],
@@ -514,6 +512,9 @@ function hugeBodies({ server, start }: Subject): void {
       await eventLoopTurn();
     }
   });
+
+  // What the program takes of memory, the experiments measure.
+  if (!runtime.isTestApp) return;
 
   test.skipIf(skipsProc()).each([
     ["a Content-Length", `Content-Length: ${HUGE}\r\n\r\n`],

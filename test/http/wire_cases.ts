@@ -441,7 +441,7 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
       { body: plant().padEnd(1e6), chunkSize: 50_000 },
       "413/4131",
     ),
-    // A reader that leaves the body of 200,000 bytes cancelled ends the process on Node 22 and 24.
+    // A reader that leaves the body of 200,000 bytes cancelled ends the process on Node 22.
     ...[1, 10, 100, 500, 1_000, 2_000].map((chunkSize) =>
       change(
         `a body over the limit in chunks of ${chunkSize}`,

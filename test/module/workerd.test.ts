@@ -5,7 +5,7 @@ import { post } from "../support/client.ts";
 import { guideProject } from "../support/guide_project.ts";
 import { blocks } from "../support/guides.ts";
 import { connect, postBytes } from "../support/load.ts";
-import { COMPILERS } from "../support/module_runtimes.ts";
+import { NEWEST_COMPILER } from "../support/module_runtimes.ts";
 import { fern, ivy, moss, OPTIONAL_TEXT, returned } from "../support/plants.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
 import { readError, readPlant } from "../support/responses.ts";
@@ -153,7 +153,7 @@ describe.skipIf(skipsWorkerd("the programs for Cloudflare Workers"))(
       },
     );
 
-    test.each(COMPILERS)("TypeScript $version checks the programs", async ({ command }) => {
+    test.each(NEWEST_COMPILER)("TypeScript $version checks the programs", async ({ command }) => {
       const environment = `
       declare namespace Cloudflare {
         interface Env {

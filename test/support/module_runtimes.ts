@@ -7,7 +7,7 @@ import { ROOT } from "./program.ts";
 /** Where the pinned runtimes and compilers are, once `bun install --cwd test/runtimes` ran. */
 export const RUNTIMES_MODULES = join(ROOT, "test/runtimes/node_modules");
 
-/** A runtime that the module is promised to run on. */
+/** A runtime that the module is promised to run on: of Node the oldest version, and the newest. */
 export interface ModuleRuntime {
   readonly name: string;
   readonly kind: "bun" | "deno" | "node";
@@ -40,7 +40,7 @@ export const MODULE_RUNTIMES: readonly ModuleRuntime[] = [
     test: [DENO, "test", "--no-lock", "--no-check", "--allow-env", "--allow-read", "--allow-write"],
     importTest: "const { test } = Deno;",
   },
-  ...["22", "24", "26"].map((version): ModuleRuntime => {
+  ...["22", "26"].map((version): ModuleRuntime => {
     const node = join(RUNTIMES_MODULES, `node-${version}/bin/node`);
     return {
       name: `Node ${version}`,
@@ -59,6 +59,9 @@ export const COMPILERS = ["5", "7"].map((version) => ({
     join(RUNTIMES_MODULES, path),
   ),
 }));
+
+/** One is enough where the declarations are those that the packed module is checked with. */
+export const NEWEST_COMPILER = COMPILERS.slice(-1);
 
 /** Whether the runtimes are missing here: says so for what, or fails in CI. */
 export function skipsRuntimes(what: string): boolean {
