@@ -11,7 +11,7 @@ import { cpuGoals } from "./parts/stored.ts";
 import { type Outcome, table } from "./report.ts";
 import { compare, type Rounds } from "./rounds.ts";
 
-const ROUNDS: Rounds = { rounds: 2, warmUp: 4, seconds: 1 };
+const ROUNDS: Rounds = { rounds: 1, warmUp: 3, seconds: 1 };
 const ATTEMPTS = 3;
 
 const stored = await best(storedGoals, () => GATE.stored);

@@ -7,8 +7,6 @@ import { expectNoGrowth } from "./large_bodies.ts";
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
 test.skipIf(skipsProc()).each([
-  ["announced, with a token", TOKEN, "announced", "413/4131"],
-  ["announced, without a token", "", "announced", "401/4011"],
   ["sent, with a token", TOKEN, "sent", "413/4131"],
   ["sent, without a token", "", "sent", "401/4011"],
   ["chunked, with a token", TOKEN, "chunked", "413/4131"],

@@ -7,9 +7,8 @@ import { startServer } from "../support/program.ts";
 const BODY = Buffer.alloc(200_000_000, " ");
 const MEGABYTE = 2 ** 20;
 
-/** How a body is announced, and whether it follows. */
-export const FRAMINGS = {
-  announced: [`Content-Length: ${BODY.length}\r\n\r\n`, ""],
+/** How a body is framed. */
+const FRAMINGS = {
   sent: [`Content-Length: ${BODY.length}\r\n\r\n`, BODY],
   chunked: [`Transfer-Encoding: chunked\r\n\r\n${BODY.length.toString(16)}\r\n`, BODY],
 } as const;

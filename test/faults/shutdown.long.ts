@@ -7,6 +7,7 @@ import { printedSeed, randomFrom, randomPlants, startLoad } from "../support/loa
 import { mutant } from "../support/mutant.ts";
 import { fern } from "../support/plants.ts";
 import { FROM_SOURCE, LONG_TEST_TIMEOUT_MS, start, startServer } from "../support/program.ts";
+import { scaled } from "../support/scale.ts";
 import { makeDisk } from "../support/shim.ts";
 import { send, sendHalf, startOnDisk, stop } from "./health.ts";
 import { STOP_WITHOUT_GRACE } from "./mutations.ts";
@@ -17,7 +18,7 @@ setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 const FERN = fern();
 
 test("SIGTERM under 64-way load leaves no request without a response", async () => {
-  expect(await drains(60)).toEqual(INTACT);
+  expect(await drains(scaled(10, 60))).toEqual(INTACT);
 });
 
 test.concurrent.each(["SIGTERM", "SIGINT", "SIGQUIT"] as const)(

@@ -23,12 +23,13 @@ import {
 import { fern, jsonOf } from "../support/plants.ts";
 import { memoryOf } from "../support/proc.ts";
 import { skipsProc } from "../support/program.ts";
+import { scaled } from "../support/scale.ts";
 import { startOnDisk, stop } from "./health.ts";
 import { jwtClients } from "./jwt_clients.ts";
 import { type Kind, type Sending, STORED } from "./odd_clients.ts";
 
 /** `SOAK_SECONDS=300 bun test ./test/faults/soak.long.ts` is the whole of it. */
-const SECONDS = Number(process.env["SOAK_SECONDS"] ?? 30);
+const SECONDS = Number(process.env["SOAK_SECONDS"] ?? scaled(10, 30));
 
 /**
  * How much more memory the last tenth of the time may take than the first, in bytes. Two bounded

@@ -3,6 +3,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { INTACT } from "../support/ledger.ts";
 import { mutant } from "../support/mutant.ts";
 import { LONG_TEST_TIMEOUT_MS } from "../support/program.ts";
+import { scaled } from "../support/scale.ts";
 import { skipsShim } from "../support/shim.ts";
 import { crashes } from "./crashes.ts";
 import { FREQUENT_CHECKPOINTS } from "./mutations.ts";
@@ -15,5 +16,7 @@ test.each([
 ])("%s two servers on a file: no plant is lost, invented or changed", async (_, power) => {
   if (power && skipsShim()) return;
   using copy = mutant(FREQUENT_CHECKPOINTS);
-  expect(await crashes({ times: 20, power, servers: 2, program: copy.program })).toEqual(INTACT);
+  expect(await crashes({ times: scaled(4, 20), power, servers: 2, program: copy.program })).toEqual(
+    INTACT,
+  );
 });

@@ -3,6 +3,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { INTACT } from "../support/ledger.ts";
 import { mutant } from "../support/mutant.ts";
 import { LONG_TEST_TIMEOUT_MS } from "../support/program.ts";
+import { scaled } from "../support/scale.ts";
 import { skipsShim } from "../support/shim.ts";
 import { TRUST_PAGE_CACHE } from "./mutations.ts";
 import { unsynced } from "./unsynced.ts";
@@ -16,7 +17,7 @@ test.skipIf(skipsShim()).each([
 ] as const)(
   "what a server leaves unsynced is synced before the next one acknowledges it or anything else ($how, $more more)",
   async (end) => {
-    for (let run = 0; run < 10; run++) expect(await unsynced(end)).toEqual(INTACT);
+    for (let run = 0; run < scaled(2, 10); run++) expect(await unsynced(end)).toEqual(INTACT);
   },
 );
 

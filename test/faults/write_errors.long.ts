@@ -3,7 +3,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import { INTACT, type Ledger } from "../support/ledger.ts";
 import { limited, printedSeed, randomFrom, randomPlants, startLoad } from "../support/load.ts";
 import { LONG_TEST_TIMEOUT_MS, start } from "../support/program.ts";
-import { range } from "../support/scale.ts";
+import { range, scaled } from "../support/scale.ts";
 import { type Disk, type Faults, skipsShim } from "../support/shim.ts";
 import { requireReady, requireUnavailable, stop } from "./health.ts";
 import { eachFault, onFreePort, settle, urlOf } from "./settle.ts";
@@ -11,23 +11,22 @@ import { eachFault, onFreePort, settle, urlOf } from "./settle.ts";
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
 /** How many writes a run has at most. */
-const EVERY = range(1, 400);
+const MOST_WRITES = 400;
+
+const EVERY = range(1, MOST_WRITES, scaled(7, 1));
 
 /** How many it has at least: some 70 to 100 were seen, fewer where batches are large. */
 const LEAST_WRITES = 25;
 
-/**
- * Every third write: with one of the four experiments on every write, and the others a write apart,
- * none is left out.
- */
-const everyThird = (first: number) => EVERY.filter((number) => number % 3 === first % 3);
+/** With one of the four experiments on every write, and the others a write apart, none is left out. */
+const everyThird = (first: number) => range(first, MOST_WRITES, scaled(21, 3));
 
 test.skipIf(skipsShim()).each([
   ["ENOSPC", true, EVERY],
   ["ENOSPC", false, everyThird(1)],
   ["EIO", true, everyThird(2)],
   ["EIO", false, everyThird(3)],
-  ["EROFS", true, range(20, 22)],
+  ["EROFS", true, range(20, scaled(20, 22))],
 ] as const)(
   "%s of a write (lasting: %p) stops no server, which stores again once it is over",
   async (errno, lasting, numbers) => {
