@@ -12,17 +12,30 @@ const STALL_MS = 3_000;
 /** How long to wait for what keeps the event loop alive, such as a hanging disk, in milliseconds. */
 const EXIT_MS = 100;
 
+/**
+ * How long a further signal is the same press of Ctrl-C, in milliseconds: npx and `bun run` pass on
+ * what the terminal has sent to every process.
+ */
+const SAME_PRESS_MS = 500;
+
 const stop = new AbortController();
+let stoppedAt = 0;
+function requestStop(): void {
+  if (stop.signal.aborted) return;
+  stoppedAt = performance.now();
+  stop.abort();
+}
+
 for (const signal of ["SIGTERM", "SIGINT", "SIGQUIT"] as const) {
   process.on(signal, () => {
     // The first signal stops gracefully, the second one at once.
-    if (stop.signal.aborted) process.exit(1);
-    stop.abort();
+    if (stop.signal.aborted && performance.now() - stoppedAt > SAME_PRESS_MS) process.exit(1);
+    requestStop();
   });
 }
 
 // The terminal was closed, which `nohup` ignores. A server has a listener of its own.
-let onHangup = isHangupIgnored() ? () => {} : () => stop.abort();
+let onHangup = isHangupIgnored() ? () => {} : requestStop;
 process.on("SIGHUP", () => onHangup());
 
 // Without a listener they end the process at once, and requests in flight get no response.
