@@ -202,23 +202,8 @@ test.each([
   expect(importers.map(({ path }) => path)).toEqual([knowing]);
 });
 
-/** A part of the service that a fork may take out, and the files that name it beside its own. */
-const NAMED_IN: Readonly<Record<string, readonly string[]>> = {
-  jwt: ["mod.ts", "server/extensions.ts", "settings/settings.ts"],
-  tracing: ["server/extensions.ts", "settings/settings.ts"],
-};
-
-test("only lists name a part of the service that a fork may take out", () => {
-  const naming = Object.keys(NAMED_IN).map((part) => {
-    const others = sources.filter(({ path }) => !path.includes(part));
-    const found = others.filter(({ text }) => text.toLowerCase().includes(part));
-    return [part, found.map(({ path }) => path).toSorted()];
-  });
-  expect(Object.fromEntries(naming)).toEqual(NAMED_IN);
-});
-
 test.each([
-  ["telemetry/tracing.ts", "server/tracing_start.ts"],
+  ["telemetry/tracing.ts", "server/service.ts"],
   ["@elysiajs/swagger", "http/openapi.ts"],
 ])("%s is large: one file loads it, when it is used", (large, user) => {
   const loads = sources.flatMap(({ path, loads }) =>

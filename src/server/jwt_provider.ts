@@ -2,44 +2,47 @@ import type { Logger } from "@logtape/logtape";
 
 import { repeat } from "../async/timers.ts";
 import type { Authenticate, Verdict } from "../auth/authenticate.ts";
-import { jwtAuthenticator, type JwtOptions } from "../auth/jwt/jwt.ts";
+import { jwtAuthenticator } from "../auth/jwt/jwt.ts";
 import { publicUrl } from "../auth/jwt/public_url.ts";
 import { reasonOf } from "../errors.ts";
 import { isLoopback } from "../settings/jwt_settings.ts";
-import type { Metric } from "../telemetry/metrics.ts";
+import type { Config } from "../settings/settings.ts";
+import type { Metric, Metrics } from "../telemetry/metrics.ts";
 import { certificateFailure, NOT_TRUSTED } from "../tls_failures.ts";
-import type { Extension, StartingService } from "./extension.ts";
 
 /** How often to look whether the keys are old, in milliseconds. */
 const REFRESH_MS = 1_000;
 
-/** Accepts the JWTs of an identity provider, if one is set. */
-export const JWTS: Extension = {
-  async start({ jwt, jwtAlgorithms, jwtScope, jwtSubjects }, service) {
-    if (jwt === undefined) return {};
-
-    const options = { ...jwt, algorithms: jwtAlgorithms, scope: jwtScope, subjects: jwtSubjects };
-    return {
-      authenticate: (inner) => acceptJwts(inner, options, service),
-      // Clients get tokens from the provider.
-      offerFirstToken: () => async () => {},
-    };
-  },
-};
+/** What the validation of JWTs needs of the service. */
+interface Service {
+  readonly log: Logger;
+  readonly metrics: Pick<Metrics, "register">;
+  /** A timer that is added to them ends with the service. */
+  readonly parts: Pick<AsyncDisposableStack, "use">;
+}
 
 /**
- * Accepts JWTs beside the server's own tokens. Fetches the provider's keys in the background, now and
- * when they are old: a wrong URL is logged before a client is refused, and no token waits for a slow
- * provider.
+ * Accepts the JWTs of an identity provider beside the server's own tokens, if a provider is set.
+ * Fetches its keys in the background, now and when they are old: a wrong URL is logged before a client
+ * is refused, and no token waits for a slow provider.
  */
-function acceptJwts(
+export function acceptJwts(
   own: Authenticate,
-  options: Omit<JwtOptions, "fetch">,
-  { log, metrics, parts }: StartingService,
+  { jwt, jwtAlgorithms, jwtScope, jwtSubjects }: Config,
+  { log, metrics, parts }: Service,
 ): Authenticate {
-  const keys = watchKeys(options.jwksUrl, log);
+  if (jwt === undefined) return own;
+
+  const keys = watchKeys(jwt.jwksUrl, log);
   metrics.register(keys.metrics);
-  const authenticateJwt = jwtAuthenticator({ ...options, ...keys.events, fetch: fetchKeys });
+  const authenticateJwt = jwtAuthenticator({
+    ...jwt,
+    ...keys.events,
+    algorithms: jwtAlgorithms,
+    scope: jwtScope,
+    subjects: jwtSubjects,
+    fetch: fetchKeys,
+  });
   void authenticateJwt.refreshKeys();
   parts.use(repeat(REFRESH_MS, authenticateJwt.refreshKeys));
 

@@ -2,7 +2,7 @@ import { once } from "node:events";
 
 import type { Logger } from "@logtape/logtape";
 
-import { withAbort, withDeadline } from "../async/timers.ts";
+import { repeat, withAbort, withDeadline } from "../async/timers.ts";
 import type { TokenCache } from "../auth/token_cache.ts";
 import { version } from "../build/version.ts" with { type: "macro" };
 import type { Gather } from "../database/adapter.ts";
@@ -16,9 +16,10 @@ import { type Config, loggableSettings } from "../settings/settings.ts";
 import { type Logging, type LogOutput, startLogging } from "../telemetry/logging.ts";
 import { createMetrics, type Metric } from "../telemetry/metrics.ts";
 import { createObserver } from "../telemetry/service_observer.ts";
-import { startExtensions } from "./extensions.ts";
+import type { Tracing, TracingOptions } from "../telemetry/tracing.ts";
 import { offerFirstToken, type TokenTerminal } from "./first_token.ts";
 import { HttpServer } from "./http_server.ts";
+import { acceptJwts } from "./jwt_provider.ts";
 import { watchEventLoop } from "./watchdog.ts";
 
 /** The signals of a service, its log and its terminal: what a command has of `Io`. */
@@ -158,13 +159,19 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
 
   const metrics = createMetrics();
   metrics.register(() => ofProcess(server, io.log));
-  const wrap = await startExtensions(config, { log, metrics, parts, atStop });
 
-  const requestProperties = wrap("requestProperties", () => ({}));
-  const observer = wrap(
-    "observer",
-    createObserver({ ...logging, metrics, requestProperties }, config),
-  );
+  const tracing = await startTracing(config, {
+    onFailure: (reason) => log.warning("Trace export failed", { reason }),
+    onIgnored: (variables) => log.warning("OpenTelemetry variables ignored", { variables }),
+  });
+  if (tracing !== undefined) {
+    metrics.register(tracing.metrics);
+    const reason = `the collector did not accept the last spans in time (${tracing.collector})`;
+    const notSent = () => log.warning("Trace export failed", { reason });
+    atStop(0.1, (timeoutMs) => withDeadline(tracing.close(), timeoutMs, notSent));
+  }
+
+  const observer = createObserver({ ...logging, metrics, tracing }, config);
   const queue: Gather = (store, maxInFlight) =>
     groupCommit(store, {
       queueLimit: config.queueLimit,
@@ -175,7 +182,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
 
   // Opening may wait for a lock or a disk. Meanwhile the rest of the program is loaded.
   const opening = config.database.openForServing({
-    gather: wrap("gather", queue),
+    gather: tracing?.tracePlants(queue) ?? queue,
     readUrl: urlReader(config),
     create: !config.production,
     onCreate: (created) => log.warning(`Created an empty database: ${created}`),
@@ -186,7 +193,6 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
     import("../http/app.ts"),
     import("../http/health.ts"),
     import("../auth/token_cache.ts"),
-    import("./token_refresh.ts"),
     import("./swagger_ui.ts"),
   ]);
   const database = await withAbort(opening, stop);
@@ -202,8 +208,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
     return withDeadline(closing.catch(failStorage), timeoutMs, notClosed);
   });
 
-  const [{ createApp }, { readiness }, { tokenCache }, { keepFresh }, { swaggerUi }] =
-    await loading;
+  const [{ createApp }, { readiness }, { tokenCache }, { swaggerUi }] = await loading;
 
   const maxAgeMs = database.tokensMaxAgeMs;
   const loadingTokens = tokenCache(database.tokens, { staticTokens, maxAgeMs }).catch((error) => {
@@ -232,7 +237,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
     stop.aborted ? Promise.reject(new PlantStoreError("shutting_down")) : storable();
   metrics.registerReady(ready);
 
-  const authenticate = wrap("authenticate", tokens.authenticate);
+  const authenticate = acceptJwts(tokens.authenticate, config, { log, metrics, parts });
   const app = createApp({
     plants,
     authenticate,
@@ -245,7 +250,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
     clientAddress: server.clientAddress,
     isShuttingDown: server.isShuttingDown,
   });
-  const fetch = wrap("fetch", app.fetch);
+  const fetch = tracing?.trace(app.fetch) ?? app.fetch;
   const address = server.listen({ fetch, error: (cause) => internalError(cause, observer) });
   atStop(0.65, (timeoutMs) => finishRequests(server, plants, timeoutMs));
 
@@ -253,12 +258,49 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
   log.info(`Plant Store listens on ${address}${docs}`, { version: version() });
   log.info("Configuration in force", loggableSettings({ ...config, authTokens: staticTokens }));
 
-  const first = { ...config, address, terminal: io, log };
-  const offer = wrap("offerFirstToken", () => offerFirstToken(tokens, first));
-  await withAbort(offer(), stop);
+  // With an identity provider, clients get their tokens there.
+  if (config.jwt === undefined)
+    await withAbort(offerFirstToken(tokens, { ...config, address, terminal: io, log }), stop);
 
   parts.use(watchEventLoop(log, metrics.countBlocked));
-  keepFresh(tokens, writeUses, log, parts);
+  parts.use(repeat(REFRESH_TOKENS_MS, () => refreshTokens(tokens, log)));
+  parts.use(repeat(WRITE_USES_MS, writeUses));
+}
+
+/**
+ * Starts sending traces, if a collector is set. OpenTelemetry is large: no other server loads it.
+ *
+ * @throws {ConfigError} If a variable of OpenTelemetry cannot be obeyed.
+ */
+export async function startTracing(
+  { tracing, tracesExporter }: Config,
+  events: Pick<TracingOptions, "onFailure" | "onIgnored">,
+): Promise<Tracing | undefined> {
+  if (tracing === undefined || tracesExporter === "none") return undefined;
+
+  const { startTracing } = await import("../telemetry/tracing.ts");
+  return startTracing({ ...tracing, ...events, serviceVersion: version() });
+}
+
+/**
+ * How often to refresh the token cache, in milliseconds: other processes create and revoke tokens.
+ * Within `TOKENS_MAX_AGE_MS`, reading the revision may hang once until its deadline, and the next
+ * refresh can still succeed.
+ */
+const REFRESH_TOKENS_MS = 1_000;
+
+/**
+ * How often to write uses of tokens, in milliseconds. The timer is its own, so that slow writes do
+ * not delay revocations.
+ */
+const WRITE_USES_MS = 2_000;
+
+/** A failure closed the connection that hung: another one may work at once. */
+function refreshTokens(tokens: TokenCache, log: Logger): Promise<void> {
+  return tokens
+    .refresh()
+    .catch(() => tokens.refresh())
+    .catch((cause) => log.warning("Cannot reload tokens", { cause }));
 }
 
 /**

@@ -1,7 +1,7 @@
 import { readStaticTokens } from "../settings/secret_files.ts";
 import type { Config } from "../settings/settings.ts";
-import { EXTENSIONS } from "./extensions.ts";
 import { HttpServer, PortInUseError } from "./http_server.ts";
+import { startTracing } from "./service.ts";
 
 /**
  * Checks what a start can be refused for, without starting: the variables and files of its settings,
@@ -16,7 +16,8 @@ import { HttpServer, PortInUseError } from "./http_server.ts";
 export async function checkStart(config: Config): Promise<string> {
   await readStaticTokens(config);
   await checkListening(config);
-  for (const { check } of EXTENSIONS) await check?.(config);
+  const tracing = await startTracing(config, { onFailure() {}, onIgnored() {} });
+  await tracing?.close();
 
   const { database } = config;
   const pending = (await database.migrate({ dryRun: true })).map(({ tag }) => tag);

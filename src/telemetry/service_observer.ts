@@ -3,6 +3,7 @@ import type { Commit } from "../group_commit/group_commit.ts";
 import type { Observer } from "../http/observer.ts";
 import type { Logging } from "./logging.ts";
 import type { Metrics } from "./metrics.ts";
+import type { Tracing } from "./tracing.ts";
 
 /** A commit that takes longer is logged, in milliseconds. */
 const SLOW_COMMIT_MS = 1_000;
@@ -10,8 +11,8 @@ const SLOW_COMMIT_MS = 1_000;
 /** What an observer writes to. */
 export interface ObserverSinks extends Pick<Logging, "log" | "suppresses"> {
   readonly metrics: Metrics;
-  /** More properties of the current request, for its lines. */
-  readonly requestProperties: () => Readonly<Record<string, unknown>>;
+  /** Whose trace a line names, and that gets every response. */
+  readonly tracing?: Pick<Tracing, "traceId" | "onResponse"> | undefined;
 }
 
 /** Reports requests and commits. */
@@ -21,7 +22,7 @@ export interface ServiceObserver extends Observer {
 
 /** Makes an observer that writes to these. */
 export function createObserver(
-  { log, suppresses, metrics, requestProperties }: ObserverSinks,
+  { log, suppresses, metrics, tracing }: ObserverSinks,
   { accessLog }: { accessLog: boolean },
 ): ServiceObserver {
   return {
@@ -41,24 +42,25 @@ export function createObserver(
         log.warning(message, () => ({
           reason,
           requestId,
-          ...requestProperties(),
+          traceId: tracing?.traceId(),
           client: clientAddress(),
         }));
       else if (level === "warning")
         log.warning(message, {
           requestId,
-          ...requestProperties(),
+          traceId: tracing?.traceId(),
         });
       else
         log.error(message, {
           cause,
           requestId,
-          ...requestProperties(),
+          traceId: tracing?.traceId(),
         });
     },
 
     onResponse(completed) {
       metrics.countResponse(completed);
+      tracing?.onResponse(completed);
       if (!accessLog) return;
 
       const { method, path, status, requestId, clientAddress, caller } = completed;
@@ -69,7 +71,7 @@ export function createObserver(
         status,
         durationMs,
         requestId,
-        ...requestProperties(),
+        traceId: tracing?.traceId(),
         client: clientAddress(),
         subject: caller?.subject,
         issuer: caller?.issuer,

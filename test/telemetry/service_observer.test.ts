@@ -1,6 +1,7 @@
 import { expect, test } from "bun:test";
 
 import { type ErrorCode, ERRORS, PlantStoreError } from "../../src/errors.ts";
+import type { CompletedRequest } from "../../src/http/observer.ts";
 import { createMetrics } from "../../src/telemetry/metrics.ts";
 import { createObserver } from "../../src/telemetry/service_observer.ts";
 import { memoryLog } from "../support/memory_log.ts";
@@ -8,16 +9,22 @@ import { memoryLog } from "../support/memory_log.ts";
 const COMPLETED = { method: "POST", path: "/plants", status: 200 };
 const REQUEST = { requestId: "1", clientAddress: () => "192.0.2.1" };
 
-/** What an extension adds to each line of a request. */
-const ADDED = { tenant: "garden" };
+/** What traces add to each line of a request. */
+const ADDED = { traceId: "4bf92f3577b34da6a3ce929d0e0e4736" };
 
 function observed({ accessLog = false } = {}) {
   const memory = memoryLog();
   const metrics = createMetrics();
+  const responses: CompletedRequest[] = [];
+  const tracing = {
+    traceId: () => ADDED.traceId,
+    onResponse: (completed: CompletedRequest) => void responses.push(completed),
+  };
   return {
     ...memory,
     metrics,
-    observer: createObserver({ ...memory, metrics, requestProperties: () => ADDED }, { accessLog }),
+    responses,
+    observer: createObserver({ ...memory, metrics, tracing }, { accessLog }),
   };
 }
 
@@ -121,12 +128,14 @@ test("a flood of refusals for one reason hides no other line, and only ten of it
   expect(lines.at(-1)).toMatchObject({ level: "WARN", reason: "unknown", suppressed: 40 });
 });
 
-test("every response is counted, and logged only if the access log is on", async () => {
+test("every response is counted and traced, and logged only if the access log is on", async () => {
   for (const accessLog of [true, false]) {
     using memory = observed({ accessLog });
-    const { observer, metrics, lines } = memory;
+    const { observer, metrics, lines, responses } = memory;
     const caller = { subject: "gardener", issuer: "https://id.example.org/" };
-    observer.onResponse({ ...REQUEST, ...COMPLETED, durationMs: 1.23456, caller });
+    const completed = { ...REQUEST, ...COMPLETED, durationMs: 1.23456, caller };
+    observer.onResponse(completed);
+    expect(responses).toEqual([completed]);
 
     const line = {
       level: "INFO",
