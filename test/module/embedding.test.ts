@@ -40,54 +40,8 @@ function withHelper(program: string): string {
   return program.replace("\n", `\n${helpers.filter(Boolean).join("\n")}\n`);
 }
 
-/** A server around each line of the guide's table, with a page of its own. */
-const SERVERS: Readonly<Record<string, (line: string) => string>> = {
-  Koa: (line) => `
-    import Koa from "koa";
-    const koa = new Koa();
-    ${line};
-    koa.use((context) => {
-      if (context.path === "/") context.body = "Welcome to the garden";
-    });
-    koa.listen(3000);`,
-  hapi: (line) => `
-    import { server } from "@hapi/hapi";
-    const hapi = server({ port: 3000 });
-    hapi.route({ method: "GET", path: "/", handler: () => "Welcome to the garden" });
-    ${line};
-    await hapi.start();`,
-  NestJS: (line) => `
-    import "reflect-metadata";
-    import { Module } from "@nestjs/common";
-    import { NestFactory } from "@nestjs/core";
-    import type { NestExpressApplication } from "@nestjs/platform-express";
-    import type * as express from "express";
-    class Garden {}
-    Module({})(Garden);
-    const nest = await NestFactory.create<NestExpressApplication>(Garden, { logger: false });
-    ${line};
-    const home = (request: express.Request, response: express.Response, next: () => void) =>
-      request.path === "/" ? response.send("Welcome to the garden") : next();
-    nest.use(home);
-    await nest.listen(3000);`,
-  h3: (line) => `
-    import { H3, serve } from "h3";
-    const h3 = new H3();
-    h3.get("/", () => "Welcome to the garden");
-    ${line};
-    serve(h3, { port: 3000, silent: true });`,
-};
-
-/** The lines of the guide's table as programs. */
-const lines = table("Within another app").map(([name = "", line = ""]) => {
-  const [, code = ""] = /`([^`]+)`/.exec(line) ?? [];
-  const program = SERVERS[name]?.(code) ?? "";
-  const srvx = 'import { toNodeHandler } from "srvx/node";';
-  return withHelper(`// ${name}\n${code.includes("onNode") ? "" : srvx}${program}`);
-});
-
 /** Each mount of the guide, by the first word of its comment, on runtimes that it is for. */
-const MOUNTS = [...programs, ...lines].flatMap((code) => {
+const MOUNTS = programs.flatMap((code) => {
   const title = /^\/\/ (\w+(?: of Bun)?)/.exec(code)?.[1] ?? "";
   const kind = code.includes("Bun.serve") || title === "Elysia" ? "bun" : "node";
   const runtimes = MODULE_RUNTIMES.filter((runtime) => runtime.kind === kind);
@@ -203,18 +157,6 @@ describe.skipIf(skips).each(MOUNTS)("mounted in $what", ({ code, runtime }) => {
     expect(response).toMatchObject({ status: 400, body: expect.stringContaining('"error":4003') });
   });
 
-  test("the app is found under a short Host, but not by Elysia, as the guide says", async () => {
-    const statusUnder = async (host: string) => {
-      const client = await connect(outer.url);
-      const response = await client.request(requestOf({ host }).replace("POST", "PUT"));
-      client.close("reset");
-      return response?.status;
-    };
-
-    expect(await statusUnder("app")).toBe(code.includes("Elysia") ? 404 : 405);
-    expect(await statusUnder("app:3000")).toBe(405);
-  });
-
   test("Swagger UI finds its files, the document and the operation under the prefix", async () => {
     const home = await fetch(`${url}/`, { redirect: "manual" });
     expect(new URL(home.headers.get("location") ?? "", `${url}/`).href).toBe(`${url}/swagger`);
@@ -234,30 +176,6 @@ describe.skipIf(skips).each(MOUNTS)("mounted in $what", ({ code, runtime }) => {
     const base = new URL(document.servers[0]?.url ?? "", `${url}/swagger/json`);
     expect(base.href).toBe(`${url}/`);
     expect(document.paths).toHaveProperty(["/plants", "post"]);
-  });
-});
-
-describe.skipIf(skips)("mounted in an Elysia", () => {
-  const [{ code, runtime }] = MOUNTS.filter(({ what }) => what === "Elysia on Bun") as [
-    (typeof MOUNTS)[0],
-  ];
-  const serve = (option: string) => {
-    const changed = code.replace("new Elysia({", `$& ${option},`);
-    return project.serve(runtime, `${app}\n${changed}`);
-  };
-
-  test("with `aot: false`, the app gets the prefix, and has no such path", async () => {
-    await using outer = await serve("aot: false");
-    expect(await (await fetch(outer.url)).text()).toBe("Welcome to the garden");
-
-    const refused = await post(`${outer.url}/garden`, fern(), { token: TOKEN });
-    expect(await readError(refused)).toMatchObject({ status: 404, error: 4041 });
-  });
-
-  test("with a prefix, the app is under both", async () => {
-    await using outer = await serve('prefix: "/api"');
-    const stored = await post(`${outer.url}/api/garden`, fern(), { token: TOKEN });
-    expect(await readPlant(stored)).toEqual({ status: 200, body: returned(fern()) });
   });
 });
 
@@ -372,7 +290,7 @@ describe.skipIf(skips)("the embedding guide", () => {
     "has programs that TypeScript $version checks",
     async ({ command }) => {
       const all = [
-        ...[...programs, ...lines].map((code) => `${app}\n${code}`),
+        ...programs.map((code) => `${app}\n${code}`),
         lazy,
         [tokens, pages, server].join("\n"),
       ];

@@ -15,14 +15,6 @@ const FRAMEWORKS = [
   "express",
   "@types/express",
   "fastify",
-  "koa",
-  "@types/koa",
-  "@hapi/hapi",
-  "h3",
-  "@nestjs/common",
-  "@nestjs/core",
-  "@nestjs/platform-express",
-  "reflect-metadata",
   "@cloudflare/workers-types",
 ];
 
