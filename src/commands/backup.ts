@@ -1,8 +1,9 @@
-import { existsSync, statSync } from "node:fs";
-import { resolve } from "node:path";
+import { existsSync, readdirSync, rmSync, statSync } from "node:fs";
+import { join, resolve } from "node:path";
 
-import { CommandError, isSystemError, reasonOf } from "../errors.ts";
-import { DATABASE_FLAGS, type Subcommand } from "./command.ts";
+import type { DatabaseAdapter } from "../database/adapter.ts";
+import { CommandError, ConfigError, isSystemError, reasonOf } from "../errors.ts";
+import { type Call, DATABASE_FLAGS, type Subcommand } from "./command.ts";
 import { counted, sizeOf } from "./formatting.ts";
 import { progressBar } from "./progress_bar.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
@@ -11,41 +12,103 @@ import { JSON_FLAG, printResult } from "./result.ts";
 const NO_FILE = /(?:^|\/)\.{0,2}$|^-$/;
 
 /**
- * `plant-store backup`: the file appears complete and fsynced, or not at all, and never replaces
- * another.
+ * `plant-store backup`: the file appears complete, checked and fsynced, or not at all, and never
+ * replaces another. With `--keep`, the target is a directory: the file gets a dated name, and older
+ * ones are deleted after it is there.
  */
 export const backup: Subcommand = {
-  usage: "backup <file>",
+  usage: "backup <target>",
   description: "Copy the database into a new file, even while a server runs",
-  flags: [JSON_FLAG, ...DATABASE_FLAGS],
-  example: "backup plants-2026-11-20.db",
-  async run({ argument: target, flags, adapter, io }) {
-    const database = await adapter();
-
-    if (NO_FILE.test(target))
-      throw new CommandError(`Cannot back up to "${target}": expected a file`);
-    // The adapter checks this too, but only after copying everything.
-    if (existsSync(target))
-      throw new CommandError(
-        `Cannot back up to "${target}": file already exists; choose another one`,
-      );
-
-    try {
-      const bar = progressBar(io);
-      const options = { stop: io.stop, onProgress: bar.update };
-      const plants = await database.backup(resolve(target), options).finally(bar.clear);
-      if (plants === undefined) throw new CommandError("Stopped: no backup was made");
-
-      const { size: bytes } = statSync(target);
-      const result = { database: database.name, file: target, plants, bytes };
-
-      await printResult({ io, flags }, result, () => {
-        const size = `${counted(plants, "plant")}, ${sizeOf(bytes)}`;
-        io.stderr(`Backed up "${database.name}" to "${target}": ${size}\n`);
-      });
-    } catch (error) {
-      if (!isSystemError(error)) throw error;
-      throw new CommandError(`Cannot back up to "${target}": ${reasonOf(error)}`, { cause: error });
-    }
-  },
+  flags: [
+    ["--keep <number>", "The target is a directory: write a dated file, and keep so many of them"],
+    JSON_FLAG,
+    ...DATABASE_FLAGS,
+  ],
+  example: "backup --keep 14 /var/backups/plant-store",
+  run,
 };
+
+async function run({ argument, flags, adapter, io }: Call): Promise<void> {
+  const { keep } = flags;
+  const database = await adapter();
+  if (typeof keep !== "string") {
+    await copyTo(argument, { database, io, flags, prune: () => [] });
+    return;
+  }
+
+  if (!/^[1-9]\d{0,5}$/.test(keep))
+    throw new ConfigError(`Cannot use --keep ${keep}: expected 1 to 999999`);
+  if (!statSync(argument, { throwIfNoEntry: false })?.isDirectory())
+    throw new CommandError(`Cannot back up to "${argument}": expected a directory`);
+
+  // In UTC: twice a year, a local time comes again.
+  const name = `plants-${new Date().toISOString().slice(0, 19).replaceAll(":", "")}Z.db`;
+  const prune = () => pruneIn(argument, { name, keep: Number(keep), warn: io.stderr });
+  await copyTo(join(argument, name), { database, io, flags, prune });
+}
+
+interface CopyOptions extends Pick<Call, "io" | "flags"> {
+  readonly database: DatabaseAdapter;
+  /** Deletes older backups, and returns their names. */
+  readonly prune: () => readonly string[];
+}
+
+async function copyTo(target: string, { database, io, flags, prune }: CopyOptions) {
+  if (NO_FILE.test(target))
+    throw new CommandError(`Cannot back up to "${target}": expected a file`);
+  // The adapter checks this too, but only after copying everything.
+  if (existsSync(target))
+    throw new CommandError(
+      `Cannot back up to "${target}": file already exists; choose another one`,
+    );
+
+  try {
+    const bar = progressBar(io);
+    const options = { stop: io.stop, onProgress: bar.update };
+    const plants = await database.backup(resolve(target), options).finally(bar.clear);
+    if (plants === undefined) throw new CommandError("Stopped: no backup was made");
+
+    const { size: bytes } = statSync(target);
+    const deleted = prune();
+    const result = { database: database.name, file: target, plants, bytes, deleted };
+
+    await printResult({ io, flags }, result, () => {
+      const size = `${counted(plants, "plant")}, ${sizeOf(bytes)}`;
+      const without = deleted.length === 0 ? "" : `; deleted ${deleted.join(", ")}`;
+      io.stderr(`Backed up "${database.name}" to "${target}": ${size}${without}\n`);
+    });
+  } catch (error) {
+    if (!isSystemError(error)) throw error;
+    throw new CommandError(`Cannot back up to "${target}": ${reasonOf(error)}`, { cause: error });
+  }
+}
+
+/** The names of dated backups, which sort by their dates. */
+const DATED = /^plants-\d{4}-\d\d-\d\dT\d{6}Z\.db$/;
+
+/**
+ * Deletes the oldest dated backups but the last so many. If one is dated later than the new one, the
+ * clock is wrong now or was wrong then: nothing is deleted.
+ *
+ * @returns The names of those that were deleted.
+ */
+function pruneIn(
+  directory: string,
+  options: { name: string; keep: number; warn: (text: string) => void },
+): readonly string[] {
+  const { name, keep, warn } = options;
+  const dated = readdirSync(directory)
+    .filter((file) => DATED.test(file))
+    .toSorted();
+  const last = dated.at(-1);
+
+  if (last !== name) {
+    warn(`Deleted no old backup: "${last}" is dated later than "${name}", so a clock is wrong\n`);
+    return [];
+  }
+
+  const old = dated.slice(0, -keep);
+  // Of two backups at once, the other one may have deleted it.
+  for (const file of old) rmSync(join(directory, file), { force: true });
+  return old;
+}

@@ -12,7 +12,7 @@ import {
   utimesSync,
   writeFileSync,
 } from "node:fs";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 
 import { Glob } from "bun";
 
@@ -22,6 +22,7 @@ import { APPLICATION_ID } from "../../src/database/sqlite/migrations.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { addPlants } from "../support/add_plants.ts";
 import { TOKEN } from "../support/client.ts";
+import { damage, largeDatabase } from "../support/damage.ts";
 import { databaseFixture, filesIn, HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { INTACT, makeLedger } from "../support/ledger.ts";
 import { startLoad } from "../support/load.ts";
@@ -314,4 +315,97 @@ test("backup removes nothing that only has the name of a killed backup's directo
   expect(filesIn(database.directory)).toEqual([...names, "backup.db", "plants.db"].toSorted());
   expect(readFileSync(at("elsewhere/plants.db"), "utf8")).toBe("precious");
   expect(readdirSync(at(".plant-store-backup-other"))).toEqual(["letter.txt"]);
+});
+
+/** The names of the dated backups in a directory. */
+const datedIn = (directory: string) =>
+  readdirSync(directory).filter((file) => /^plants-\d{4}-\d\d-\d\dT\d{6}Z\.db$/.test(file));
+
+test("backup --keep writes a dated file, and then deletes the oldest dated ones but so many", async () => {
+  using database = await databaseFixture([fern()]);
+  using backups = emptyDirectory();
+  const others = ["plants.db", "plants-2020.db", "notes.txt"];
+  const dated = ["plants-2026-01-01T000000Z.db", "plants-2026-01-02T000000Z.db"];
+  for (const file of [...others, ...dated]) writeFileSync(backups.at(file), "");
+
+  const run = await runCommand(["backup", "--keep", "2", "--json", backups.path], {
+    DATABASE_URL: database.path,
+  });
+  const { file, ...result } = JSON.parse(run.stdout) as { file: string };
+  expect(result).toMatchObject({ database: database.path, plants: 1, deleted: [dated[0]] });
+  expect(datedIn(backups.path)).toEqual([dated[1] ?? "", basename(file)]);
+  expect(readdirSync(backups.path)).toEqual(expect.arrayContaining(others));
+  expect(await exported(file)).toBe(await exported(database.path));
+});
+
+test("backup --keep deletes nothing while a backup is dated later than the new one", async () => {
+  using database = await databaseFixture([fern()]);
+  using backups = emptyDirectory();
+  const later = "plants-2999-01-01T000000Z.db";
+  for (const file of ["plants-2026-01-01T000000Z.db", later]) writeFileSync(backups.at(file), "");
+
+  const { exitCode, stderr } = await runCommand(["backup", "--keep", "1", backups.path], {
+    DATABASE_URL: database.path,
+  });
+  expect(exitCode).toBe(0);
+  expect(stderr).toMatch(
+    /^Deleted no old backup: "plants-2999-01-01T000000Z.db" is dated later than "plants-.*Z.db", so a clock is wrong\n/,
+  );
+  expect(datedIn(backups.path)).toHaveLength(3);
+});
+
+test("backup --keep deletes nothing if the backup fails", async () => {
+  using backups = emptyDirectory();
+  using database = largeDatabase(30_000);
+  const old = "plants-2026-01-01T000000Z.db";
+  writeFileSync(backups.at(old), "");
+  // What VACUUM copies as it is: only the check of the copy finds it.
+  damage(database.database, "a name that is a blob");
+
+  const { exitCode, stderr } = await runCommand(["backup", "--keep", "1", backups.path], {
+    DATABASE_URL: database.database,
+  });
+  expect(exitCode).toBe(1);
+  expect(stderr).toMatch(/^Cannot back up to ".*": the copy is corrupt: .*\n$/);
+  expect(readdirSync(backups.path)).toEqual([old]);
+});
+
+test("of two backups with --keep at once, each is kept whole, or refused by its name", async () => {
+  using database = await databaseFixture([fern()]);
+  using backups = emptyDirectory();
+  const both = [1, 2].map(() =>
+    runToEnd({ args: ["backup", "--keep", "1", backups.path, "--database", database.path] }),
+  );
+  const ends = await Promise.all(both);
+
+  expect(ends.some(({ exitCode }) => exitCode === 0)).toBe(true);
+  for (const { exitCode, stderr } of ends)
+    if (exitCode !== 0) expect(stderr).toContain("file already exists");
+  for (const file of datedIn(backups.path))
+    expect(await exported(backups.at(file))).toBe(await exported(database.path));
+  expect(datedIn(backups.path).length).toBeGreaterThan(0);
+});
+
+test.each(["0", "-1", "1.5", "x", ""])("backup --keep %p is a usage error", async (keep) => {
+  using database = await databaseFixture([]);
+  using backups = emptyDirectory();
+  const run = await runCommand(["backup", `--keep=${keep}`, backups.path], {
+    DATABASE_URL: database.path,
+  });
+  expect(run).toEqual({
+    exitCode: 2,
+    stdout: "",
+    stderr: `Cannot use --keep ${keep}: expected 1 to 999999\n`,
+  });
+  expect(readdirSync(backups.path)).toEqual([]);
+});
+
+test("backup --keep needs a directory that exists", async () => {
+  using database = await databaseFixture([]);
+  for (const target of [database.path, database.at("missing")]) {
+    const run = await runCommand(["backup", "--keep", "1", target], {
+      DATABASE_URL: database.path,
+    });
+    expect(run).toEqual(failure(`Cannot back up to "${target}": expected a directory`));
+  }
 });

@@ -29,7 +29,7 @@ const COMMANDS = [
   { command: "token prune", args: "", flags: ["--database", "--settings"] },
   { command: "export", args: "", flags: ["--format", "--database", "--settings"] },
   { command: "import", args: " <source>", flags: ["--json", "--database", "--settings"] },
-  { command: "backup", args: " <file>", flags: ["--json", "--database", "--settings"] },
+  { command: "backup", args: " <target>", flags: ["--keep", "--json", "--database", "--settings"] },
   { command: "restore", args: " <backup>", flags: ["--json", "--database", "--settings"] },
   { command: "check", args: "", flags: ["--json", "--database", "--settings"] },
   { command: "migrate", args: "", flags: ["--dry-run", "--database", "--settings"] },
@@ -40,9 +40,9 @@ const COMMANDS = [
 /** A server that starts by mistake ends at once. */
 const call = (...args: string[]) => runCommand(args, {}, { stop: AbortSignal.abort() });
 
-/** With its second and third letter in each other's place. */
+/** With two letters in each other's place: the first that differ, from the second on. */
 function mistype(word: string): string {
-  return word.replace(/^(-*.)(.)(.)/, "$1$3$2");
+  return word.replace(/^(-*.+?)(.)(?!\2)(.)/, "$1$3$2");
 }
 
 test.each(COMMANDS)(

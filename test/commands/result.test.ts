@@ -77,7 +77,7 @@ test("with --json, check, backup, import and restore print one object on one lin
   expect(await here.call("check")).toEqual(printed({ database, plants: 1, pages }));
 
   expect(await here.call("backup", "new.db")).toEqual(
-    printed({ database, file: "new.db", plants: 1, bytes }),
+    printed({ database, file: "new.db", plants: 1, bytes, deleted: [] }),
   );
   expect(await here.call("import", "lines")).toEqual(
     printed({ database, file: "lines", added: 1, present: 1, refused: 0 }),

@@ -8,6 +8,7 @@ import { DatabaseError } from "../database.ts";
 import { howToRunOn } from "./advice.ts";
 import type { BackgroundApi } from "./background_worker.ts";
 import { connect } from "./bun_driver.ts";
+import { checkFile } from "./check.ts";
 import { complete, draftIn } from "./draft.ts";
 import { CODES, primaryCodeOf, withFileError } from "./errors.ts";
 import { requireUnmarked } from "./markers.ts";
@@ -17,8 +18,8 @@ import { reasonOfCall, startWorker } from "./worker_calls.ts";
 
 /**
  * Copies a database, as it is at one moment after the call, into a new file, even while a server
- * writes to it. The file appears complete and fsynced, or not at all, and never replaces another
- * one.
+ * writes to it. The file appears complete, checked and fsynced, or not at all, and never replaces
+ * another one.
  *
  * Copies no file that is marked as corrupt: the copy could be sound, and lack plants. Copies to no
  * path with the files of another database beside it. Removes what killed backups left in the same
@@ -59,6 +60,13 @@ export async function backupSqlite(
 
   // A server may have found corruption during the copy.
   requireSource(path);
+  const corrupt = (finding: string) =>
+    `Cannot back up to "${target}": the copy is corrupt: ${finding}`;
+  const checked = await withAbort(
+    checkFile(draft.path, corrupt, () => {}),
+    options.stop,
+  );
+  if (checked === undefined) return undefined;
 
   // The backup has the permissions of the database.
   await complete(draft, statSync(path).mode);
