@@ -88,7 +88,7 @@ export const SETTINGS = {
   production: setting("Authentication", {
     variables: { NODE_ENV: "" },
     meaning: "with `production`, a start creates no database and no token",
-    parse: (environment) => environment.text === "production",
+    parse: parseProduction,
   }),
 
   maxBodyBytes: setting("Limits", {
@@ -150,6 +150,16 @@ export const SETTINGS = {
 
   ...TRACING_SETTINGS,
 };
+
+/**
+ * Parses `NODE_ENV`, of which programs accept any text. `prod` and `Production` are production in
+ * the mind of whoever typed them.
+ */
+function parseProduction(environment: Input): boolean {
+  if (environment.text === "production") return true;
+  if (!/^prod/i.test(environment.text)) return false;
+  throw refusal(environment, "expected production");
+}
 
 /** The configuration, parsed and checked. */
 export type Config = {

@@ -238,6 +238,7 @@ const refused: [values: string[], variable: string, says: string][] = [
   ],
   [["*", "null", "app.example.org", "https://app.example.org/"], "CORS_ORIGINS", NO_ORIGIN],
   [["https://app.example.org/x", "ftp://app.example.org"], "CORS_ORIGINS", NO_ORIGIN],
+  [["prod", "Production", "PRODUCTION"], "NODE_ENV", "expected production"],
   [["no"], "DOCS", "Cannot use DOCS=no: expected on or off"],
   [["loud"], "LOG_LEVEL", "expected debug, info, warning or error"],
   [["xml"], "LOG_FORMAT", "expected pretty or json"],
