@@ -1,14 +1,10 @@
 import type { DatabaseAdapter, DatabaseKind } from "./adapter.ts";
-import { postgres } from "./postgres/postgres_adapter.ts";
+import { CITUS } from "./citus/citus_adapter.ts";
+import { POSTGRES } from "./postgres/postgres_adapter.ts";
 import { SQLITE } from "./sqlite/sqlite_adapter.ts";
 
 /** Every kind of database. What only one of them needs is loaded when it is used. */
-const DATABASES: readonly DatabaseKind[] = [
-  SQLITE,
-  postgres({
-    citus: async () => (await import("./citus/citus_adapter.ts")).CITUS,
-  }),
-];
+const DATABASES: readonly DatabaseKind[] = [SQLITE, POSTGRES, CITUS];
 
 /** Their names, for messages. */
 export const DATABASE_NAMES = DATABASES.map(({ name }) => name).join(" or ");

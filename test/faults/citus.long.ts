@@ -322,12 +322,12 @@ describe.skipIf(skipsCitus())("a Citus cluster", () => {
   test("the control: alter_distributed_table beside servers loses what they store while it copies", async () => {
     const { lost } = await underLoad("control: alter_distributed_table", async ({ answers }) => {
       // It has copied the table, and waits to remove the old one.
-      await using reader = databaseAt(cluster.url).connect();
+      await using reader = databaseAt(cluster.coordinatorUrl).connect();
       await reader.unsafe("BEGIN");
       await reader.unsafe("SELECT FROM plants LIMIT 1");
       const altering = cluster.run("SELECT alter_distributed_table('plants', shard_count => 6)");
 
-      await using watcher = databaseAt(cluster.url);
+      await using watcher = databaseAt(cluster.coordinatorUrl);
       const waiting = "SELECT FROM pg_locks WHERE relation = 'plants'::regclass AND NOT granted";
       while ((await watcher.run(waiting)).length === 0) await Bun.sleep(20);
       await answers(500);

@@ -14,9 +14,25 @@ test("parseConfig() refuses a URL of PostgreSQL without a user", () => {
   );
 });
 
+test("a URL of Citus is one of PostgreSQL's with another scheme", () => {
+  const url = "citus://me:secret@127.0.0.1:1/plants?sslmode=verify-full&sslrootcert=/ca.pem";
+  expect(loggableSettings(parseConfig({ DATABASE_URL: url }))["database"]).toEqual({
+    adapter: "citus",
+    hosts: ["127.0.0.1:1"],
+    database: "plants",
+    username: "me",
+    sslmode: "verify-full",
+  });
+  expect(() => parseConfig({ DATABASE_URL: "citus://me:secret@db/plants" })).toThrow(
+    /^Cannot use DATABASE_URL="citus:\/\/…": a host on a network needs sslmode: [^\n]*$/,
+  );
+});
+
 test("the refusal of another URL names PostgreSQL's", () => {
   expect(() => parseConfig({ DATABASE_URL: "mysql://host/plants" })).toThrow(
-    new ConfigError('Cannot use DATABASE_URL="mysql://…": expected file:PATH or postgres://…'),
+    new ConfigError(
+      'Cannot use DATABASE_URL="mysql://…": expected file:PATH or postgres://… or citus://…',
+    ),
   );
 });
 

@@ -279,8 +279,6 @@ class ModelConnection implements Connection {
 
   async script(): Promise<void> {}
 
-  readonly extensions = [];
-
   isOpen(): boolean {
     return this.#isOpen;
   }

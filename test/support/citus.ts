@@ -25,6 +25,11 @@ export interface CitusWorker extends Awaited<ReturnType<typeof serverAt>> {
   readonly port: number;
 }
 
+/** A URL of PostgreSQL's as one of Citus. */
+export function citusUrl(url: string): string {
+  return url.replace("postgres:", "citus:");
+}
+
 /** The cluster of `TEST_CITUS_URL`, and the means to disturb it. */
 export function citusCluster() {
   const url = new URL(TEST_CITUS_URL as string);
@@ -52,7 +57,10 @@ export function citusCluster() {
   }
 
   return {
-    url: url.href,
+    /** How Plant Store reaches it. */
+    url: citusUrl(url.href),
+    /** How PostgreSQL's clients reach its coordinator. */
+    coordinatorUrl: url.href,
     run,
     urlOf,
     workers,
@@ -61,7 +69,7 @@ export function citusCluster() {
     /** Removes what a plant-store made. */
     async empty(): Promise<string> {
       await database.emptyDatabase();
-      return url.href;
+      return citusUrl(url.href);
     },
     /** The first statement after a restart of a worker fails: the session had a connection to it. */
     removeRows: () => database.removeRows().catch(database.removeRows),

@@ -42,7 +42,7 @@ export function withCluster({ timeoutMs = TEST_TIMEOUT_MS, ...options }: WithClu
   };
 }
 
-/** Opens the database of a URL as PostgreSQL itself, whatever extensions it has. */
+/** Opens the database of a URL. */
 export async function openPostgres(url: PostgresUrl, options?: PostgresOptions) {
   using reached = await reach(url);
   return await openReached(reached, options);

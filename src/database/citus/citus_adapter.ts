@@ -1,132 +1,48 @@
-import type { CreationOptions, DatabaseAdapter } from "../adapter.ts";
-import { DatabaseError } from "../database.ts";
-import { codeOf, withDatabaseError } from "../postgres/errors.ts";
-import { type Opener, POSTGRES } from "../postgres/opener.ts";
+import type { DatabaseAdapter, DatabaseKind, ServingOptions } from "../adapter.ts";
+import { postgresAdapter } from "../postgres/postgres_adapter.ts";
 import type { Reached } from "../postgres/postgres_database.ts";
-import { howToRun } from "../postgres/url.ts";
-import { openCitus, serveCitus } from "./citus_database.ts";
+import { parsePostgresUrl, type PostgresUrl } from "../postgres/url.ts";
+import type * as CitusDatabase from "./citus_database.ts";
 
-/** The ways of a Citus cluster, by its coordinator: what differs from PostgreSQL is where plants are. */
-export const CITUS: Opener = {
-  async open(reached, options) {
-    const { access, onCreate } = options;
-    const isDistributed = await distribute(reached, { create: access === "create", onCreate });
-    return isDistributed
-      ? await openCitus(reached, { access })
-      : await POSTGRES.open(reached, options);
-  },
+const SCHEME = "citus:";
 
-  async openForServing(reached, options) {
-    if (await distribute(reached, options)) return await serveCitus(reached, options);
-
-    options.onWarning?.(NOT_DISTRIBUTED);
-    return await POSTGRES.openForServing(reached, options);
-  },
-
-  migrate: async (reached, dryRun) => await migrateCitus(reached, await ask(reached), dryRun),
+/** Citus, by the URL of its coordinator. Experimental. */
+export const CITUS: DatabaseKind = {
+  name: "Citus",
+  urls: "citus://…",
+  schemes: [SCHEME],
+  adapterOf: (url) => (url.startsWith(SCHEME) ? citusAdapter(parsePostgresUrl(url)) : undefined),
 };
 
-const NOT_DISTRIBUTED = `The database has Citus, but all plants are on this server: to distribute them, stop the servers and ${howToRun("migrate")}`;
+/** A database on a Citus cluster: its tokens are on the coordinator, as on PostgreSQL. */
+function citusAdapter(url: PostgresUrl): DatabaseAdapter {
+  const coordinator = postgresAdapter(url);
 
-/** Returns whether the plants are distributed. If there are none, `create` distributes them. */
-async function distribute(
-  reached: Reached,
-  { create, onCreate }: CreationOptions,
-): Promise<boolean> {
-  const found = await ask(reached);
-  if (found.isDistributed) return true;
-  if (!create || found.hasPlants) return false;
-
-  await migrateCitus(reached, found, false);
-  onCreate?.(reached.url.database);
-  return true;
-}
-
-/** Migrates the schema on the coordinator, and distributes the table of plants. */
-async function migrateCitus(
-  reached: Reached,
-  found: Cluster,
-  dryRun: boolean,
-): ReturnType<DatabaseAdapter["migrate"]> {
-  const migrations = await POSTGRES.migrate(reached, dryRun);
-  if (found.isDistributed) return migrations;
-
-  const script = distributionOf(found.nodes);
-  if (!dryRun) await withDatabaseError("open", reached.url.database, () => run(script, reached));
-  return [...migrations, { tag: "distribute_plants", script }];
-}
-
-async function run(distribution: string, { connection: { script } }: Reached): Promise<void> {
-  await script("SET lock_timeout = 0; SET statement_timeout = 0");
-  try {
-    await script(distribution);
-  } catch (error) {
-    // connection_failure, of the coordinator to a node
-    if (codeOf(error) !== "08006") throw error;
-    throw new DatabaseError(NODE_REFUSES, { cause: error });
+  /** Connects to the coordinator, and uses what was reached. */
+  async function onCluster<Result>(
+    use: (room: typeof CitusDatabase, reached: Reached) => Promise<Result>,
+    readUrl?: ServingOptions["readUrl"],
+  ): Promise<Result> {
+    const { reach } = await import("../postgres/postgres_database.ts");
+    using reached = await reach(url, readUrl);
+    return await use(await import("./citus_database.ts"), reached);
   }
-}
 
-const NODE_REFUSES =
-  "the coordinator cannot connect to a node as this user: let pg_hba.conf of the node accept it, and give the coordinator its password in pg_dist_authinfo or .pgpass";
+  return {
+    ...coordinator,
+    describe: () => ({ ...coordinator.describe(), adapter: "citus" }),
 
-/** What the coordinator says. */
-interface Cluster {
-  /** How many nodes may have shards. */
-  readonly nodes: number;
-  readonly isDistributed: boolean;
-  readonly hasPlants: boolean;
-}
+    openForServing: (options) =>
+      onCluster(({ serveCitus }, reached) => serveCitus(reached, options), options.readUrl),
+    openForWriting: ({ create = false, onCreate } = {}) =>
+      onCluster(({ openCitus }, reached) =>
+        openCitus(reached, { access: create ? "create" : "write", onCreate }),
+      ),
+    openPlants: () => onCluster(({ openCitus }, reached) => openCitus(reached, { access: "read" })),
 
-/** The group of the coordinator is 0. A table that Citus does not know is PostgreSQL's own. */
-const CLUSTER = `SELECT groupid AS node,
-    (SELECT greatest(1, count(*))::int FROM pg_dist_node WHERE shouldhaveshards AND noderole = 'primary') AS nodes,
-    CASE WHEN to_regclass('plants') IS NULL THEN 'missing'
-      ELSE coalesce((SELECT CASE WHEN partmethod = 'h' AND column_to_column_name(logicalrelid, partkey) = 'id'
-          THEN 'distributed' ELSE 'unknown' END
-        FROM pg_dist_partition WHERE logicalrelid = to_regclass('plants')), 'local') END AS table
-  FROM pg_dist_local_group`;
-
-interface Row {
-  readonly node: number;
-  readonly nodes: number;
-  readonly table: "missing" | "local" | "distributed" | "unknown";
-}
-
-/** @throws {DatabaseError} If the server is not the coordinator, or the plants are elsewhere. */
-async function ask({ url, connection: { query } }: Reached): Promise<Cluster> {
-  return await withDatabaseError("open", url.database, async () => {
-    const [{ node, nodes, table }] = (await query(CLUSTER)) as [Row];
-    if (node !== 0)
-      throw new DatabaseError(
-        `the server is worker ${node} of a Citus cluster; use the URL of its coordinator`,
-      );
-    if (table === "unknown")
-      throw new DatabaseError(
-        `plants is not distributed by id: stop the servers, run undistribute_table('plants'), and then ${howToRun("migrate")}`,
-      );
-
-    const plants = table === "local" ? await query("SELECT FROM plants LIMIT 1") : [];
-    return { nodes, isDistributed: table === "distributed", hasPlants: plants.length > 0 };
-  });
-}
-
-/** The key of the advisory lock that lets one session at a time distribute: "citu". */
-const LOCK = 0x63697475;
-
-/**
- * Distributes the plants, and those that are stored already with them. Few shards: two for each
- * node. A batch is a statement for each shard, and shards can be split later, while plants are
- * stored. Any number of servers may do so at once.
- */
-function distributionOf(nodes: number): string {
-  return `BEGIN;
-DO $$ BEGIN
-  PERFORM pg_advisory_xact_lock(${LOCK});
-  IF NOT EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = 'plants'::regclass) THEN
-    PERFORM create_distributed_table('plants', 'id', shard_count => ${2 * nodes}, colocate_with => 'none');
-  END IF;
-END $$;
-COMMIT;
-`;
+    async migrate(options) {
+      const { migrateCitus } = await import("./distribution.ts");
+      return await onCluster((_, reached) => migrateCitus(reached, options));
+    },
+  };
 }

@@ -4,6 +4,7 @@ import type { PlantStore, StoreOutcome } from "../../group_commit/plant_store.ts
 import type { NewPlant } from "../../plant/plant.ts";
 import {
   type Access,
+  type CreationOptions,
   type DatabaseMetric,
   type ServingDatabase,
   type ServingOptions,
@@ -18,6 +19,7 @@ import {
 } from "../postgres/errors.ts";
 import { Pool } from "../postgres/pool.ts";
 import { MAX_IN_FLIGHT, openPostgres, type Reached } from "../postgres/postgres_database.ts";
+import { requireDistributed } from "./distribution.ts";
 import { CitusNode } from "./node.ts";
 import { type NodeId, nodesOf, type ShardMap, shardMapReader, shardOf } from "./shard_map.ts";
 import { mergedPages } from "./shard_pages.ts";
@@ -47,6 +49,12 @@ const COORDINATOR_TIMEOUT_MS = 10 * 60 * 1_000;
 /** What is told of a cluster. */
 type Log = Required<Pick<ServingOptions, "onWarning" | "onInfo">>;
 
+/** How a command opens it. */
+interface OpenOptions extends Pick<CreationOptions, "onCreate"> {
+  /** @default {"create"} */
+  readonly access?: Access;
+}
+
 /**
  * Opens a database on Citus by its coordinator, for a command. Tokens are on the coordinator. Each
  * plant is sent to the node that has its shard, over a pool for that node.
@@ -55,10 +63,11 @@ type Log = Required<Pick<ServingOptions, "onWarning" | "onInfo">>;
  */
 export async function openCitus(
   reached: Reached,
-  { access = "create" }: { readonly access?: Access } = {},
+  { access = "create", onCreate }: OpenOptions = {},
 ): Promise<Database> {
   const cluster = await openCluster(reached, {
     access,
+    onCreate,
     isServing: false,
     onWarning() {},
     onInfo() {},
@@ -93,12 +102,13 @@ export async function serveCitus(
   reached: Reached,
   options: CitusServingOptions,
 ): Promise<ServingDatabase> {
-  const { gather, onWarning = () => {}, onInfo = () => {} } = options;
+  const { gather, create = false, onCreate, onWarning = () => {}, onInfo = () => {} } = options;
   const { coordinatorTimeoutMs = COORDINATOR_TIMEOUT_MS } = options;
+  const access = create ? "create" : "write";
 
   await using stack = new AsyncDisposableStack();
   const cluster = stack.use(
-    await openCluster(reached, { access: "create", isServing: true, onWarning, onInfo }),
+    await openCluster(reached, { access, isServing: true, onCreate, onWarning, onInfo }),
   );
   const { coordinator, map, nodeFor, nodes, add } = cluster;
 
@@ -153,16 +163,23 @@ async function untilOne(probes: readonly Promise<void>[]): Promise<void> {
 }
 
 /** How {@linkcode openCluster} opens a cluster. */
-interface ClusterOptions extends Log {
+interface ClusterOptions extends Log, Pick<CreationOptions, "onCreate"> {
   readonly access: Access;
   readonly isServing: boolean;
 }
 
 /** Opens the coordinator and the map of shards. A node is opened when a plant is sent to it. */
-async function openCluster(reached: Reached, { access, isServing, ...log }: ClusterOptions) {
+async function openCluster(
+  reached: Reached,
+  { access, isServing, onCreate, ...log }: ClusterOptions,
+) {
   const { url, servers } = reached;
+  await requireDistributed(reached, { create: access === "create", onCreate });
+
   await using stack = new AsyncDisposableStack();
-  const coordinator = stack.use(await openPostgres(reached, { access, isServing, maxInFlight: 1 }));
+  const coordinator = stack.use(
+    await openPostgres(reached, { access, isServing, maxInFlight: 1, acceptsDistributed: true }),
+  );
   const map = stack.adopt(
     await withDatabaseError("open", url.database, () => openMap(reached, log)),
     ({ close }) => close(),

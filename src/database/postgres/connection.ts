@@ -15,8 +15,6 @@ export interface Connection {
   /** Runs statements without parameters, as one transaction. */
   script(statements: string): Promise<void>;
   readonly host: PostgresHost;
-  /** The names of the extensions that the database has. */
-  readonly extensions: readonly string[];
   isOpen(): boolean;
   /** When the server last replied, by `performance.now()`. */
   repliedAt(): number;
@@ -107,7 +105,7 @@ export async function connectTo(
     // Without reserving it, the client would reconnect by itself, to a session that was not
     // verified.
     const reserved = await opened.reserve();
-    const extensions = await verifySession(reserved, nonce);
+    await verifySession(reserved, nonce);
 
     let repliedAt = performance.now();
     const run = async <Result>(statement: () => Promise<Result>): Promise<Result> => {
@@ -124,7 +122,6 @@ export async function connectTo(
       query: (statement, parameters = []) => run(() => reserved.unsafe(statement, [...parameters])),
       script: (statements) => run(() => reserved.unsafe(statements).simple()),
       host,
-      extensions,
       isOpen: () => isOpen,
       repliedAt: () => repliedAt,
       close,

@@ -115,7 +115,7 @@ const WORDS: Readonly<Record<string, string>> = {
   // SQLSTATE (PostgreSQL's documentation, appendix A)
   "08P01": "it rejects session settings, as poolers do: connect to PostgreSQL itself",
   "0A000":
-    "it cannot run a statement on the tables as they are now: they have a rule, or Citus has distributed them since the start, so restart the server",
+    "it cannot run a statement on the tables as they are now: they have a rule, or Citus has distributed them: use the URL with the scheme citus",
   "25006": "it is read-only",
   "25P04": "transaction_timeout ended the session: raise it for the role or the database",
   "28": "it rejects this user or password",

@@ -1,50 +1,35 @@
 import { ConfigError } from "../../errors.ts";
 import type { DatabaseAdapter, DatabaseKind, ServingOptions } from "../adapter.ts";
-import type { Opener } from "./opener.ts";
-import type { Reached } from "./postgres_database.ts";
+import type * as PostgresDatabase from "./postgres_database.ts";
 import { describePostgresUrl, howToRun, parsePostgresUrl, type PostgresUrl } from "./url.ts";
 
-/** How databases with an extension are opened, by the name of the extension. */
-export type ExtensionOpeners = Readonly<Record<string, () => Promise<Opener>>>;
-
-const URLS = "postgres://…";
 const SCHEMES = ["postgres:", "postgresql:"];
 
-/** PostgreSQL, and those of its extensions that have ways of their own. */
-export function postgres(extensions: ExtensionOpeners): DatabaseKind {
-  return {
-    name: "PostgreSQL",
-    urls: URLS,
-    schemes: SCHEMES,
-    adapterOf: (url) =>
-      isPostgresUrl(url) ? postgresAdapter(parsePostgresUrl(url), extensions) : undefined,
-  };
-}
+/** PostgreSQL, on one primary. */
+export const POSTGRES: DatabaseKind = {
+  name: "PostgreSQL",
+  urls: "postgres://…",
+  schemes: SCHEMES,
+  adapterOf: (url) =>
+    SCHEMES.some((scheme) => url.startsWith(scheme))
+      ? postgresAdapter(parsePostgresUrl(url))
+      : undefined,
+};
 
-function isPostgresUrl(url: string): boolean {
-  return SCHEMES.some((scheme) => url.startsWith(scheme));
-}
-
-/** Databases on a PostgreSQL server. Loads the client only when it is used. */
-export function postgresAdapter(
-  url: PostgresUrl,
-  extensions: ExtensionOpeners = {},
-): DatabaseAdapter {
-  /** Connects, and opens what is there. */
+/** A database on a PostgreSQL server. Loads the client only when it is used. */
+export function postgresAdapter(url: PostgresUrl): DatabaseAdapter {
+  /** Connects, and uses what was reached. */
   async function onServer<Result>(
-    use: (opener: Opener, reached: Reached) => Promise<Result>,
-    readUrl?: () => Promise<PostgresUrl>,
+    use: (room: typeof PostgresDatabase, reached: PostgresDatabase.Reached) => Promise<Result>,
+    readUrl?: ServingOptions["readUrl"],
   ): Promise<Result> {
-    const { reach } = await import("./postgres_database.ts");
-    using reached = await reach(url, readUrl);
-    return await use(await openerOf(reached), reached);
+    const room = await import("./postgres_database.ts");
+    using reached = await room.reach(url, readUrl);
+    return await use(room, reached);
   }
 
-  async function openerOf({ connection }: Reached): Promise<Opener> {
-    const [, load] =
-      Object.entries(extensions).find(([name]) => connection.extensions.includes(name)) ?? [];
-    return (await load?.()) ?? (await import("./opener.ts")).POSTGRES;
-  }
+  const openForReading = () =>
+    onServer(({ openPostgres }, reached) => openPostgres(reached, { access: "read" }));
 
   return {
     name: url.database,
@@ -52,17 +37,13 @@ export function postgresAdapter(
     howToRun,
 
     openForServing: (options) =>
-      onServer((opener, reached) => opener.openForServing(reached, options), readerOf(options)),
+      onServer(({ servePostgres }, reached) => servePostgres(reached, options), options.readUrl),
     openForWriting: ({ create = false, onCreate } = {}) =>
-      onServer((opener, reached) =>
-        opener.open(reached, { access: create ? "create" : "write", onCreate }),
+      onServer(({ openPostgres }, reached) =>
+        openPostgres(reached, { access: create ? "create" : "write", onCreate }),
       ),
-    openPlants: () => onServer((opener, reached) => opener.open(reached, { access: "read" })),
-
-    async openForListing() {
-      const { openPostgres } = await import("./postgres_database.ts");
-      return await onServer((_, reached) => openPostgres(reached, { access: "read" }));
-    },
+    openPlants: openForReading,
+    openForListing: openForReading,
 
     async check() {
       throw new ConfigError("Cannot check PostgreSQL: use pg_amcheck");
@@ -76,27 +57,9 @@ export function postgresAdapter(
       throw new ConfigError("Cannot restore PostgreSQL: use pg_restore");
     },
 
-    async migrate({ dryRun, onCreate }) {
-      const { MIGRATIONS } = await import("./migrations.ts");
-      const applied = await onServer((opener, reached) => opener.migrate(reached, dryRun));
-      if (!dryRun && applied[0]?.tag === MIGRATIONS[0]?.tag) onCreate?.(url.database);
-      return applied;
-    },
-
-    async requireMigratable() {
-      const { requireMigratable } = await import("./postgres_database.ts");
-      await onServer((_, reached) => requireMigratable(reached));
-    },
-  };
-}
-
-/** Reads and parses the URL again. */
-function readerOf({ readUrl }: ServingOptions): (() => Promise<PostgresUrl>) | undefined {
-  if (readUrl === undefined) return undefined;
-
-  return async () => {
-    const url = await readUrl();
-    if (isPostgresUrl(url)) return parsePostgresUrl(url);
-    throw new ConfigError(`Cannot use DATABASE_URL_FILE: expected ${URLS}`);
+    migrate: (options) =>
+      onServer(({ migratePostgres }, reached) => migratePostgres(reached, options)),
+    requireMigratable: () =>
+      onServer(({ requireMigratable }, reached) => requireMigratable(reached)),
   };
 }

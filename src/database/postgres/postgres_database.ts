@@ -1,18 +1,27 @@
 import { withDeadline } from "../../async/timers.ts";
+import { TOKENS_MAX_AGE_MS } from "../../auth/token_store.ts";
 import type { PlantStore } from "../../group_commit/plant_store.ts";
-import type { Access, CreationOptions, DatabaseMetric, OnWarning } from "../adapter.ts";
+import type {
+  Access,
+  CreationOptions,
+  DatabaseAdapter,
+  DatabaseMetric,
+  OnWarning,
+  ServingDatabase,
+  ServingOptions,
+} from "../adapter.ts";
 import { type Database, DatabaseError, keysetPages } from "../database.ts";
 import type { Connection } from "./connection.ts";
 import { PostgresFailure, withDatabaseError } from "./errors.ts";
 import { failover, type Servers } from "./failover.ts";
-import { migrate, MIGRATIONS, pendingMigrations, requireCreate } from "./migrations.ts";
+import { migrate, MIGRATIONS, pendingMigrations, requireCreate, scriptOf } from "./migrations.ts";
 import { missingStandby } from "./missing_standby.ts";
 import { durablePage } from "./pages.ts";
 import { Pool, poolMetrics, type PoolOptions } from "./pool.ts";
 import { batchAdder, probe } from "./postgres_plants.ts";
 import { tablesVerifier } from "./tables_verifier.ts";
 import { postgresTokens } from "./tokens.ts";
-import { describeHost, howToRun, type PostgresUrl } from "./url.ts";
+import { describeHost, howToRun, parsePostgresUrl, type PostgresUrl } from "./url.ts";
 
 /** A database that was reached. Disposing of it closes the first connection. */
 export interface Reached extends Disposable {
@@ -25,14 +34,15 @@ export interface Reached extends Disposable {
 /**
  * Connects to the first available server of a URL.
  *
- * @param readUrl Reads the URL again, as {@linkcode failover} does. @default the URL stays the same
+ * @param readUrl Reads the URL again, as {@linkcode ServingOptions} has it.
  * @throws {DatabaseError} If there is none. The message says why, in one line.
  */
 export async function reach(
   url: PostgresUrl,
-  readUrl?: () => Promise<PostgresUrl>,
+  readUrl?: ServingOptions["readUrl"],
 ): Promise<Reached> {
-  const servers = failover(url, { readUrl });
+  const readAgain = readUrl && (async () => parsePostgresUrl(await readUrl()));
+  const servers = failover(url, { readUrl: readAgain });
   const connection = await withDatabaseError("open", url.database, () => servers.connect());
   return { url, servers, connection, [Symbol.dispose]: connection.close };
 }
@@ -63,6 +73,8 @@ export interface PostgresOptions {
   readonly onCreate?: CreationOptions["onCreate"];
   /** Called with what the operator should look at. @default does nothing */
   readonly onWarning?: OnWarning | undefined;
+  /** Whether Citus may have distributed the plants: then only the tokens are used. @default {false} */
+  readonly acceptsDistributed?: boolean;
 }
 
 /** Which server of the URL is in use: after a failover it is another one. */
@@ -121,6 +133,7 @@ export async function openPostgres(
   // A role that only reads needs less of the tables. If one is missing, its statement fails.
   const tables = access === "read" ? undefined : tablesVerifier(options.onWarning);
   await onFirst(reached, SCHEMA_TIMEOUT_MS, async (connection) => {
+    if (!options.acceptsDistributed) await refuseDistributed(connection);
     if (await requireSchema(connection, access)) options.onCreate?.(url.database);
     await tables?.verify(connection);
   });
@@ -177,6 +190,32 @@ export async function openPostgres(
 }
 
 /**
+ * Opens a database on PostgreSQL for a server: as {@linkcode openPostgres}, with a queue.
+ *
+ * @throws {DatabaseError} If it cannot be used now. The message says why, in one line.
+ */
+export async function servePostgres(
+  reached: Reached,
+  { gather, create = false, onCreate, onWarning }: ServingOptions,
+): Promise<ServingDatabase> {
+  const access = create ? "create" : "write";
+  const options = { access, isServing: true, onCreate, onWarning } as const;
+  const { plants, ...database } = await openPostgres(reached, options);
+
+  return {
+    ...database,
+    plants: gather(plants, MAX_IN_FLIGHT),
+    async ready() {
+      await plants.probe();
+      return [];
+    },
+    tokensMaxAgeMs: TOKENS_MAX_AGE_MS,
+    // What PostgreSQL acknowledged is durable.
+    failed: new Promise(() => {}),
+  };
+}
+
+/**
  * The plants' store on their pool. The probe uses the same pool, because whatever blocks that pool
  * blocks every plant.
  */
@@ -193,15 +232,19 @@ export function plantStore(pool: Pool): PlantStore {
 }
 
 /**
- * Migrates the schema. A dry run changes nothing.
+ * Migrates the schema, as {@linkcode DatabaseAdapter.migrate} has it.
  *
- * @returns The pending migrations.
  * @throws {DatabaseError} If the database cannot be used, or the role may not create or alter tables.
  */
-export function migratePostgres(reached: Reached, dryRun: boolean) {
-  return onFirst(reached, MIGRATE_TIMEOUT_MS, (connection) =>
+export async function migratePostgres(
+  reached: Reached,
+  { dryRun, onCreate }: Parameters<DatabaseAdapter["migrate"]>[0],
+): ReturnType<DatabaseAdapter["migrate"]> {
+  const pending = await onFirst(reached, MIGRATE_TIMEOUT_MS, (connection) =>
     dryRun ? pendingMigrations(connection) : migrate(connection, PATIENCE_MS.migrate),
   );
+  if (!dryRun && pending.length === MIGRATIONS.length) onCreate?.(reached.url.database);
+  return pending.map((migration) => ({ tag: migration.tag, script: scriptOf(migration) }));
 }
 
 /**
@@ -236,6 +279,15 @@ function onFirst<Result>(
 /** Asks on a connection of another pool why a server does not reply. */
 export function whySilent(reading: Pool): Promise<PostgresFailure | undefined> {
   return reading.run(missingStandby, ASK_TIMEOUT_MS).catch(() => undefined);
+}
+
+/** Citus gives each table that it distributes this trigger. Its own catalog is not there without it. */
+const DISTRIBUTED = `SELECT FROM pg_catalog.pg_trigger JOIN pg_catalog.pg_proc ON pg_proc.oid = tgfoid
+  WHERE tgrelid = to_regclass('plants') AND proname = 'citus_truncate_trigger'`;
+
+async function refuseDistributed({ query }: Connection): Promise<void> {
+  if ((await query(DISTRIBUTED)).length > 0)
+    throw new DatabaseError("Citus has distributed its plants: use its URL with the scheme citus");
 }
 
 /**

@@ -3,13 +3,9 @@ import { PostgresFailure } from "./errors.ts";
 /**
  * Reads back the settings that a 200 depends on, and refuses those that the session cannot change.
  *
- * @returns The names of the extensions.
  * @throws {PostgresFailure} `UNSAFE`, or 25006 if the session is read-only, as on a standby.
  */
-export async function verifySession(
-  session: Bun.ReservedSQL,
-  nonce: string,
-): Promise<readonly string[]> {
+export async function verifySession(session: Bun.ReservedSQL, nonce: string): Promise<void> {
   const [found] = (await session.unsafe(SESSION)) as [Session];
 
   const engine = ENGINES.find(([mark]) => found.version.includes(mark))?.[1];
@@ -27,7 +23,6 @@ export async function verifySession(
 
   if (found.read_only === "on") throw new PostgresFailure("25006");
   requireDurable(found);
-  return found.extensions?.split(",") ?? [];
 }
 
 /**
@@ -105,8 +100,7 @@ const SESSION = `SELECT ${DURABILITY},
   current_setting('transaction_read_only', true) AS read_only,
   current_setting('server_encoding', true) AS encoding,
   ${settingColumns(SESSION_SETTINGS)},
-  current_setting('${NONCE}', true) AS nonce,
-  (SELECT string_agg(extname, ',') FROM pg_catalog.pg_extension) AS extensions
+  current_setting('${NONCE}', true) AS nonce
   FROM (SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit', true)
     WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)) AS changed`;
 
@@ -114,9 +108,4 @@ const SESSION = `SELECT ${DURABILITY},
 type Session = Readonly<Record<SettingName, string | null> & { version: string }>;
 
 type SettingName =
-  | keyof Durability
-  | keyof typeof SESSION_SETTINGS
-  | "read_only"
-  | "encoding"
-  | "nonce"
-  | "extensions";
+  keyof Durability | keyof typeof SESSION_SETTINGS | "read_only" | "encoding" | "nonce";

@@ -20,7 +20,7 @@ const PARAMETERS = [
 type Parameters = Readonly<Partial<Record<(typeof PARAMETERS)[number], string>>>;
 
 /**
- * Parses a connection URI of libpq, with one host or several
+ * Parses a connection URI of libpq, with one host or several; the scheme may be `citus`, too
  * (https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-CONNSTRING-URIS).
  *
  * @throws {RangeError} If it is invalid. The message says what was expected, and never quotes the
@@ -33,7 +33,11 @@ type Parameters = Readonly<Partial<Record<(typeof PARAMETERS)[number], string>>>
  */
 export function parsePostgresUrl(url: string) {
   const [, username, password = "", hostList = "", database = "", query = ""] = URI.exec(url) ?? [];
-  if (username === undefined) throw new RangeError(EXPECTED);
+  if (username === undefined) {
+    // Nothing else of it is quoted: it may be a bare password.
+    const scheme = url.startsWith("citus:") ? "citus" : "postgres";
+    throw new RangeError(`expected ${scheme}://USER:PASSWORD@HOST:PORT/DATABASE`);
+  }
 
   const parameters = parseParameters(query);
   const hosts = parseHosts(hostList, parameters.host);
@@ -56,9 +60,7 @@ export function parsePostgresUrl(url: string) {
 
 /** User, password, hosts, database and parameters. */
 const URI =
-  /^postgres(?:ql)?:\/\/(?:([^:@/?#]+)(?::([^@/?#]*))?@)?([^@/?#]*)\/([^/?#]+)(?:\?([^#]*))?$/;
-
-const EXPECTED = "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE";
+  /^(?:postgres(?:ql)?|citus):\/\/(?:([^:@/?#]+)(?::([^@/?#]*))?@)?([^@/?#]*)\/([^/?#]+)(?:\?([^#]*))?$/;
 
 /** What the log has of a URL: no secret. */
 export function describePostgresUrl({ hosts, database, username, sslmode }: PostgresUrl) {
@@ -86,10 +88,7 @@ function decode(text: string): string {
  * then no host is needed before the database.
  */
 function parseHosts(list: string, directory: string | undefined): readonly PostgresHost[] {
-  if (directory === undefined) {
-    if (list === "") throw new RangeError(EXPECTED);
-    return list.split(",").map(parseHost);
-  }
+  if (directory === undefined) return list.split(",").map(parseHost);
 
   const isAlone = list === "" || list === "localhost";
   if (isAlone && directory.startsWith("/")) return [{ host: directory, port: 5432 }];

@@ -13,12 +13,11 @@ import {
 import { hashint8 } from "../../../src/database/citus/hash.ts";
 import type { Database } from "../../../src/database/database.ts";
 import { adapterOf } from "../../../src/database/databases.ts";
-import { postgresAdapter } from "../../../src/database/postgres/postgres_adapter.ts";
 import { reach } from "../../../src/database/postgres/postgres_database.ts";
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import { groupCommit } from "../../../src/group_commit/group_commit.ts";
 import type { NewPlant } from "../../../src/plant/plant.ts";
-import { citusCluster, type CitusWorker, skipsCitus } from "../../support/citus.ts";
+import { citusCluster, citusUrl, type CitusWorker, skipsCitus } from "../../support/citus.ts";
 import { testDatabaseContract, testServingContract } from "../../support/database_contract.ts";
 import { fern, insertOf, ivy, moss, TEXT } from "../../support/plants.ts";
 import { databaseAt, waitingProcess } from "../../support/postgres.ts";
@@ -32,6 +31,8 @@ describe.skipIf(skipsCitus())("Citus", () => {
   let database: Database;
   const url = () => parsePostgresUrl(cluster.url);
   const adapter = (of = cluster.url) => adapterOf(of);
+  /** The adapter of the coordinator as a PostgreSQL. */
+  const onPostgres = () => adapterOf(cluster.coordinatorUrl);
   const gather: ServingOptions["gather"] = (store, maxInFlight) =>
     groupCommit(store, { maxInFlight, timeoutMs: 10_000 });
 
@@ -186,7 +187,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
 
   test("a worker's own URL is refused with the name of the remedy", async () => {
     const [worker] = await cluster.workers();
-    const ofWorker = adapter(worker?.url);
+    const ofWorker = adapter(citusUrl(worker?.url as string));
     const message = `the server is worker ${worker?.id} of a Citus cluster; use the URL of its coordinator`;
     await expect(ofWorker.openForServing({ gather })).rejects.toThrow(message);
     await expect(ofWorker.openForWriting({ create: true })).rejects.toThrow(message);
@@ -377,20 +378,17 @@ describe.skipIf(skipsCitus())("Citus", () => {
 
   // The last ones: they make the tables anew.
 
-  test("a server stores plants as on PostgreSQL until migrate distributes them, says so, and is not ready from then on", async () => {
+  test("plants that are on PostgreSQL are served from there until migrate distributes them; each URL refuses the others", async () => {
     await cluster.empty();
-    await postgresAdapter(url()).migrate({ dryRun: false });
+    await onPostgres().migrate({ dryRun: false });
     await cluster.run(insertOf(fern(), ivy({ id: -1n })));
-    const log: string[] = [];
-    await using before = await adapter().openForServing({
-      gather,
-      onWarning: (message) => void log.push(message),
-    });
+    await using before = await onPostgres().openForServing({ gather });
     expect(await before.plants.add(fern())).toBe("present");
-    expect(await before.ready()).toEqual([]);
-    expect(log).toEqual([
-      'The database has Citus, but all plants are on this server: to distribute them, stop the servers and run plant-store migrate --database "$DATABASE_URL"',
-    ]);
+    const local =
+      'its plants are not distributed: stop the servers, and run plant-store migrate --database "$DATABASE_URL"';
+    for (const create of [false, true])
+      await expect(adapter().openForServing({ gather, create })).rejects.toThrow(local);
+    await expect(adapter().openPlants()).rejects.toThrow(local);
 
     const dry = await adapter().migrate({ dryRun: true });
     expect(dry.map(({ tag }) => tag)).toEqual(["distribute_plants"]);
@@ -401,17 +399,21 @@ describe.skipIf(skipsCitus())("Citus", () => {
     expect(await adapter().migrate({ dryRun: true })).toEqual([]);
     expect(await plantsOf(adapter())).toEqual([ivy({ id: -1n }), fern()]);
 
+    const distributed = "Citus has distributed its plants: use its URL with the scheme citus";
+    await expect(onPostgres().openForServing({ gather })).rejects.toThrow(distributed);
+    await expect(onPostgres().openForWriting()).rejects.toThrow(distributed);
+    await expect(onPostgres().openPlants()).rejects.toThrow(distributed);
     const unavailable = {
       code: "storage_unavailable",
       cause: expect.objectContaining({
-        message: expect.stringContaining("Citus has distributed them since the start, so restart"),
+        message: expect.stringContaining("Citus has distributed them: use the URL with the scheme"),
       }),
     };
     await expect(before.plants.add(fern())).rejects.toMatchObject(unavailable);
     await expect(before.ready()).rejects.toMatchObject(unavailable);
   });
 
-  test("the way back to PostgreSQL is to stop, undistribute_table, and start", async () => {
+  test("the way back to PostgreSQL is to stop, undistribute_table, and start with a URL of postgres://", async () => {
     await cluster.empty();
     await adapter().migrate({ dryRun: false });
     {
@@ -421,10 +423,10 @@ describe.skipIf(skipsCitus())("Citus", () => {
 
     await cluster.run("SELECT undistribute_table('plants')");
 
-    await using opened = await adapter().openForServing({ gather });
+    await using opened = await onPostgres().openForServing({ gather });
     expect(await opened.plants.add(fern())).toBe("present");
     expect(await opened.plants.add(ivy({ id: 3n }))).toBe("added");
-    expect(await plantsOf(adapter())).toEqual([fern(), moss({ id: 2n }), ivy({ id: 3n })]);
+    expect(await plantsOf(onPostgres())).toEqual([fern(), moss({ id: 2n }), ivy({ id: 3n })]);
     expect(await cluster.run("SELECT count(*)::int AS shards FROM citus_shards")).toEqual([
       { shards: 0 },
     ]);
@@ -437,7 +439,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
 
   test("plants that are distributed in another way are refused with the name of the remedy", async () => {
     await cluster.empty();
-    await postgresAdapter(url()).migrate({ dryRun: false });
+    await onPostgres().migrate({ dryRun: false });
     await cluster.run("SELECT create_reference_table('plants')");
     const message = `plants is not distributed by id: stop the servers, run undistribute_table('plants'), and then run plant-store migrate --database "$DATABASE_URL"`;
     const of = adapter();
@@ -448,7 +450,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
 
   test("migrate says how to let the nodes accept the role", async () => {
     await cluster.empty();
-    await using coordinator = databaseAt(cluster.url);
+    await using coordinator = databaseAt(cluster.coordinatorUrl);
     await coordinator.run(
       "DO $$ BEGIN CREATE ROLE outsider LOGIN; EXCEPTION WHEN duplicate_object THEN END $$",
       "GRANT ALL ON SCHEMA public TO outsider",

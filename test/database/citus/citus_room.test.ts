@@ -20,9 +20,9 @@ test("Citus's room enters PostgreSQL's by these files only", () => {
   expect([...new Set(files)].toSorted()).toEqual([
     "connection",
     "errors",
-    "opener",
     "pages",
     "pool",
+    "postgres_adapter",
     "postgres_database",
     "postgres_plants",
     "schema",

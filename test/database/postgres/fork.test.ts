@@ -31,7 +31,7 @@ async function fork(sql: string, changes: readonly Mutation[] = []) {
     },
     async migratePostgres(url: PostgresUrl) {
       using reached = await room.reach(url);
-      return await room.migratePostgres(reached, false);
+      return await room.migratePostgres(reached, { dryRun: false });
     },
     [Symbol.dispose]: () => copy[Symbol.dispose](),
   };

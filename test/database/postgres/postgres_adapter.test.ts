@@ -1,5 +1,4 @@
 import { describe, expect, test } from "bun:test";
-import { basename, dirname } from "node:path";
 
 import type { DatabaseAdapter } from "../../../src/database/adapter.ts";
 import { DatabaseError } from "../../../src/database/database.ts";
@@ -8,7 +7,6 @@ import { groupCommit } from "../../../src/group_commit/group_commit.ts";
 import { testServingContract } from "../../support/database_contract.ts";
 import { skipsCluster } from "../../support/postgres.ts";
 import { withCluster } from "../../support/postgres_database.ts";
-import { ROOT } from "../../support/program.ts";
 import { startProxy } from "../../support/tcp_proxy.ts";
 
 describe.skipIf(skipsCluster())("the adapter of a plain PostgreSQL", () => {
@@ -43,7 +41,7 @@ describe.skipIf(skipsCluster())("the adapter of a plain PostgreSQL", () => {
   });
 
   test.each([
-    ["file:plants.db", "Cannot use DATABASE_URL_FILE: expected postgres://…"],
+    ["file:plants.db", "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE"],
     ["postgres://sesame", "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE"],
     ["postgres://nobody:sesame@127.0.0.1/postgres", ""],
   ])("a rejected user is read again, from a URL of PostgreSQL only: %s", async (url, reason) => {
@@ -59,34 +57,4 @@ describe.skipIf(skipsCluster())("the adapter of a plain PostgreSQL", () => {
       new DatabaseError(`Cannot open database "postgres": 127.0.0.1:${cluster().port}: ${message}`),
     );
   });
-
-  test("loads no file of Citus", async () => {
-    const url = await cluster().emptyDatabase();
-    const child = Bun.spawn([process.execPath, "-e", LOADING, ROOT, url], { stdout: "pipe" });
-
-    const loaded = (await new Response(child.stdout).text()).trim().split("\n");
-    const rooms = new Set(loaded.map((path) => basename(dirname(path))));
-    expect([...rooms].toSorted()).toEqual(["database", "postgres", "sqlite"]);
-  });
 });
-
-/** Opens a database as a server does, and prints which files of `src/database/` that has loaded. */
-const LOADING = `
-  import { readFileSync } from "node:fs";
-  const [root, url] = process.argv.slice(1);
-  Bun.plugin({
-    name: "loaded",
-    setup: ({ onLoad }) =>
-      void onLoad({ filter: /\\/src\\/database\\/.*\\.ts$/ }, ({ path }) => {
-        console.log(path);
-        return { contents: readFileSync(path, "utf8"), loader: "ts" };
-      }),
-  });
-  const { adapterOf } = await import(root + "/src/database/databases.ts");
-  const { groupCommit } = await import(root + "/src/group_commit/group_commit.ts");
-  const database = await adapterOf(url).openForServing({
-    create: true,
-    gather: (store) => groupCommit(store),
-  });
-  await database[Symbol.asyncDispose]();
-`;

@@ -8,15 +8,16 @@ test("outside of its room and of Citus's, only the list of databases knows Postg
   expect(outside.map(({ path }) => path)).toEqual(["database/databases.ts"]);
 });
 
-test("a start on SQLite loads of PostgreSQL's room only what parses its URL", () => {
+test("a start on SQLite loads of PostgreSQL's room and of Citus's only what parses their URLs", () => {
   const loaded = new Set(["main.ts", "commands/serve.ts"]);
   for (const path of loaded) {
     const loads = sources.find((source) => source.path === path)?.loads ?? [];
     for (const { kind, path } of loads) if (kind === "import-statement") loaded.add(path);
   }
 
-  const ofRoom = [...loaded].filter((path) => path.startsWith("database/postgres/"));
-  expect(ofRoom.toSorted()).toEqual([
+  const ofRooms = [...loaded].filter((path) => /^database\/(?:postgres|citus)\//.test(path));
+  expect(ofRooms.toSorted()).toEqual([
+    "database/citus/citus_adapter.ts",
     "database/postgres/postgres_adapter.ts",
     "database/postgres/url.ts",
   ]);

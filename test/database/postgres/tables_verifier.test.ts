@@ -176,6 +176,22 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
     }
   });
 
+  test.concurrent(
+    "refuses plants that Citus has distributed, by the trigger that tells",
+    async () => {
+      await using database = await withTables();
+      await database.run(
+        "CREATE FUNCTION citus_truncate_trigger() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN END$$",
+        "CREATE TRIGGER shards AFTER TRUNCATE ON plants EXECUTE FUNCTION citus_truncate_trigger()",
+      );
+      const refusal = new Error(
+        `Cannot open database "${database.name}": Citus has distributed its plants: use its URL with the scheme citus`,
+      );
+      for (const access of ["create", "write", "read"] as const)
+        await expect(open(database.url, { access })).rejects.toThrow(refusal);
+    },
+  );
+
   test.concurrent.each(HARMLESS)("works with %s", async (_, changes) => {
     await using database = await withTables();
     await database.run(...changes);

@@ -65,11 +65,13 @@ const REFUSED: Readonly<Record<string, readonly string[]>> = {
   "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE": [
     "postgres://db/plants",
     `${USER}db`,
-    `${USER}/plants`,
+    "sesame",
   ],
+  "expected citus://USER:PASSWORD@HOST:PORT/DATABASE": ["citus://db/plants"],
   "expected each host as HOST or HOST:PORT, and a comma between two":
     "db:0 db1,,db2 localhost%3F localhost%23 a%20b localhost%2F 127.0.0.1%40db [::1%3F] [::1%5D] %5B::1%5D"
       .split(" ")
+      .concat("")
       .map((hosts) => `${USER}${hosts}/plants`),
   "expected no control character, such as %00": [
     "postgres://pl%00ants@localhost/plants",
