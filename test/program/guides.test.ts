@@ -37,13 +37,6 @@ test.each(pages)("the links of $path lead to files and headings that exist", ({ 
   expect(broken).toEqual([]);
 });
 
-test.each(Array.from(new Bun.Glob("test/**/example.test.ts").scanSync(ROOT)))(
-  "the guide to tests shows %s as it runs",
-  async (path) => {
-    expect(blocks("A first test", "ts")).toContain(await Bun.file(join(ROOT, path)).text());
-  },
-);
-
 test("every guide is at most two links away from the README", () => {
   const linksOf = (paths: readonly (string | undefined)[]) =>
     pages.filter(({ path }) => paths.includes(path)).flatMap(({ links }) => links);
