@@ -3,10 +3,10 @@ import { copyFileSync, readdirSync, realpathSync, statSync } from "node:fs";
 import { basename, join } from "node:path";
 
 import packageJson from "../../package.json" with { type: "json" };
-import { blocks, section } from "../support/guides.ts";
+import { section } from "../support/guides.ts";
 import { packInto } from "../support/installed_package.ts";
 import { RUNTIMES_MODULES, skipsRuntimes } from "../support/module_runtimes.ts";
-import { emptyDirectory, LONG_TEST_TIMEOUT_MS, ROOT, runToEnd } from "../support/program.ts";
+import { emptyDirectory, LONG_TEST_TIMEOUT_MS, ROOT } from "../support/program.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
@@ -61,31 +61,6 @@ test.skipIf(skipsRuntimes("what package managers install")).each(managers)(
     expect(packages).toContain(packageJson.name);
     expect(packages.size).toBeLessThanOrEqual(MAX_PACKAGES);
     expect(bytes).toBeLessThanOrEqual(MAX_BYTES);
-  },
-);
-
-test.skipIf(skipsRuntimes("what package managers install"))(
-  "the guide's generator of @hey-api runs in a project that has TypeScript 5",
-  async () => {
-    using project = emptyDirectory();
-    const env = {
-      ...process.env,
-      PATH: PATH_WITH_NODE,
-      // Nothing of an earlier run, and nobody is asked whether to install.
-      npm_config_cache: project.at("cache"),
-      npm_config_yes: "true",
-    };
-    const run = (script: string) =>
-      Bun.$`sh -ec ${script}`.cwd(project.path).env(env).nothrow().quiet();
-    const [lines = ""] = blocks("Generate a client", "sh");
-    const line = lines.split("\n").find((each) => each.includes("@hey-api/openapi-ts")) ?? "";
-
-    await Bun.write(project.at("package.json"), '{ "private": true }');
-    const { stdout } = await runToEnd({ args: ["openapi"] });
-    await Bun.write(project.at("openapi.json"), stdout);
-    expect(await run("npm install typescript@5")).toMatchObject({ exitCode: 0 });
-    expect(await run(line)).toMatchObject({ exitCode: 0 });
-    expect(readdirSync(project.at("hey_api"))).toContain("sdk.gen.ts");
   },
 );
 
