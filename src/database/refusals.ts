@@ -1,4 +1,4 @@
-import { CommandError, PlantStoreError, reasonOf } from "../errors.ts";
+import { CommandError, type ErrorCode, PlantStoreError, reasonOf } from "../errors.ts";
 import { DatabaseFailure } from "./database.ts";
 
 /** The action of a command that storage has refused. */
@@ -32,6 +32,9 @@ export function reasonOfRefusal(error: unknown): string | undefined {
   // Closing the database failed as well: the first error says more.
   if (error instanceof SuppressedError) return reasonOfRefusal(error.suppressed);
   if (error instanceof DatabaseFailure) return error.message;
-  if (!(error instanceof PlantStoreError) || error.code !== "storage_unavailable") return undefined;
+  if (!(error instanceof PlantStoreError) || !OF_STORES.includes(error.code)) return undefined;
   return reasonOf(error.cause ?? "storage is unavailable");
 }
+
+/** What a store throws, by its port. */
+const OF_STORES: readonly ErrorCode[] = ["storage_unavailable", "internal"];

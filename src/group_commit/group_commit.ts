@@ -434,10 +434,11 @@ function takeBatch(pending: PendingAdd[]): Batch {
 }
 
 /**
- * Commits a batch: every add gets its own plant's outcome, or all of them get the store's error. An
- * add that was rejected before stays rejected.
+ * Commits a batch: every add gets its own plant's outcome, or all of them get the store's error. If
+ * the database refuses the data of a plant, it commits the halves one after the other, down to that
+ * plant. An add that was rejected before stays rejected.
  *
- * @returns The commit; `undefined` if it stored and found no plant.
+ * @returns The last commit; `undefined` if it stored and found no plant.
  */
 async function commitBatch(
   batch: Batch,
@@ -460,9 +461,21 @@ async function commitBatch(
     onCommit(commit);
     return commit;
   } catch (error) {
+    const isOfOnePlant = error instanceof PlantStoreError && error.code === "internal";
+    if (isOfOnePlant && batch.length > 1 && isInTime(batch)) {
+      const middle = Math.ceil(batch.length / 2);
+      const commit = await commitBatch(batch.slice(0, middle), store, onCommit);
+      return (await commitBatch(batch.slice(middle), store, onCommit)) ?? commit;
+    }
+
     for (const { reject } of batch) reject(error);
     return undefined;
   }
+}
+
+/** Whether a caller of the batch still waits. */
+function isInTime(batch: Batch): boolean {
+  return performance.now() < (batch.at(-1)?.deadline ?? 0);
 }
 
 const OUTCOMES: ReadonlySet<unknown> = new Set<StoreOutcome>([

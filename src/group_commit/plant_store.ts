@@ -67,7 +67,9 @@ export interface PlantStore {
    * If the promise rejects, the outcome of the whole batch is unknown, and adding the same batch
    * again is safe.
    *
-   * @throws {PlantStoreError} `storage_unavailable` if the database cannot take plants now.
+   * @throws {PlantStoreError} `storage_unavailable` if the database cannot take plants now;
+   *   `internal` if it refuses the data of a plant, as an operator's constraint does. Then
+   *   `groupCommit()` adds the batch again in halves, and only that plant fails.
    */
   add(plants: readonly NewPlant[], options: AddOptions): Promise<readonly StoreOutcome[]>;
 

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, expect, jest, spyOn, test } from "bun:test";
 
 import { memoryStore } from "../../src/database/memory.ts";
-import type { PlantStoreError } from "../../src/errors.ts";
+import { PlantStoreError } from "../../src/errors.ts";
 import { groupCommit, type GroupCommitOptions } from "../../src/group_commit/group_commit.ts";
 import type { AddOutcome, PlantStore, StoreOutcome } from "../../src/group_commit/plant_store.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
@@ -309,6 +309,51 @@ test.each<[returned: unknown, message: string]>([
   expect(commits.size()).toBe(0);
   expect(onCommit).not.toHaveBeenCalled();
 });
+
+test("a plant whose data the store refuses fails alone: the others are committed in halves", async () => {
+  jest.useRealTimers();
+  const { store, batches, refusal } = storeThatRefuses(3n);
+  const commits = groupCommit(store);
+
+  const adding = [1n, 2n, 3n, 4n, 5n].map((id) => commits.add(fern({ id })));
+  const added = { status: "fulfilled", value: "added" };
+  const results = [added, added, { status: "rejected", reason: refusal }, added, added];
+  expect<unknown>(await Promise.allSettled(adding)).toEqual(results);
+  expect(batches).toEqual(["1 2 3 4 5", "1 2 3", "1 2", "3", "4 5"]);
+});
+
+test("no halves are committed for callers that have given up", async () => {
+  jest.useRealTimers();
+  const late = Promise.withResolvers<void>();
+  const { store, batches } = storeThatRefuses(2n, late.promise);
+  const commits = groupCommit(store, { timeoutMs: 20 });
+
+  const adding = [1n, 2n].map((id) => commits.add(fern({ id })));
+  const given = { status: "rejected", reason: { code: "storage_unavailable" } };
+  expect(await Promise.allSettled(adding)).toMatchObject([given, given]);
+  late.resolve();
+  await commits.drain(1_000);
+
+  expect(batches).toEqual(["1 2"]);
+});
+
+/** A store that refuses the data of a plant, and the ids of the batches that it was given. */
+function storeThatRefuses(refused: bigint, until = Promise.resolve()) {
+  const memory = memoryStore();
+  const batches: string[] = [];
+  const refusal = new PlantStoreError("internal");
+
+  const store: PlantStore = {
+    ...memory,
+    async add(plants, options) {
+      batches.push(plants.map(({ id }) => id).join(" "));
+      await until;
+      if (plants.some(({ id }) => id === refused)) throw refusal;
+      return await memory.add(plants, options);
+    },
+  };
+  return { store, batches, refusal };
+}
 
 test("a store that throws instead of rejecting also fails the batch", async () => {
   const cause = new Error("out of order");

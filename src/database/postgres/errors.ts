@@ -4,8 +4,9 @@ import { DatabaseError, DatabaseFailure } from "../database.ts";
 import { howToRun } from "./url.ts";
 
 /**
- * A failure of PostgreSQL or of the connection to it. It quotes PostgreSQL's own message only if
- * PostgreSQL refuses the user: other messages may contain plants.
+ * A failure of PostgreSQL or of the connection to it. It quotes PostgreSQL's own message only where
+ * that has no value of a plant: if PostgreSQL refuses the user, if a limit is exceeded, and of an
+ * operator's trigger.
  *
  * `code` is a SQLSTATE (https://www.postgresql.org/docs/current/errcodes-appendix.html), one of
  * Bun's `ERR_POSTGRES_…`, a code of the TLS library, or one of this program's own.
@@ -30,16 +31,37 @@ export function toFailure(error: unknown): unknown {
 
     const code = error.errno ?? error.code;
     // Its message alone says whether the reason is the role, a certificate or pg_hba.conf.
-    const isRefusal = code === "28000" && error.severity === "FATAL";
-    return isRefusal
-      ? new PostgresFailure(code, `it refuses the user: ${error.message} (${code})`)
-      : new PostgresFailure(code);
+    if (code === "28000" && error.severity === "FATAL")
+      return new PostgresFailure(code, `it refuses the user: ${error.message} (${code})`);
+
+    if (error.routine === "exec_stmt_raise") {
+      // A trigger chooses the code. One that means nothing here is that of RAISE without one.
+      const isKnown = CONSEQUENCES.some(([codes]) => codes.test(code));
+      return new PostgresFailure(
+        isKnown ? code : "P0001",
+        `a trigger says: ${error.message} (${code})`,
+      );
+    }
+    return new PostgresFailure(code, DATA.test(code) ? refusalIn(error, code) : undefined);
   }
 
   // A rejected certificate has a code of the TLS library.
   if (error instanceof Error && "code" in error && typeof error.code === "string")
     return new PostgresFailure(error.code);
   return error;
+}
+
+/** What refuses the data of a plant; `undefined` if PostgreSQL does not say so. */
+function refusalIn(
+  { message, constraint, column, table }: Bun.SQL.PostgresError,
+  code: string,
+): string | undefined {
+  if (code.startsWith("54")) return `${message} (${code})`;
+
+  const refusers = Object.entries({ constraint, column, table })
+    .filter(([, name]) => name !== undefined)
+    .map(([what, name]) => `${what} "${name}"`);
+  return refusers.length === 0 ? undefined : `refused by ${refusers.join(" of ")} (${code})`;
 }
 
 /** The code of a failure; empty for any other error. */
@@ -53,12 +75,15 @@ export interface Consequences {
   readonly connection: "keep" | "close" | "close all";
   /**
    * `repeat` the work while there is time, on another connection if its own is closed; `refuse` it,
-   * because storage is unavailable; or report a `fault`, which is a bug.
+   * because storage is unavailable; `refuse data` of one plant; or report a `fault`, which is a bug.
    */
-  readonly work: "repeat" | "refuse" | "fault";
+  readonly work: "repeat" | "refuse" | "refuse data" | "fault";
   /** Whether connecting fails with it until somebody acts: then nothing waits for a connection. */
   readonly isLasting: boolean;
 }
+
+/** Codes of errors in the data, by an operator's constraint, type, index or trigger. */
+const DATA = /^(?:22|23|54|P0)/;
 
 /** The first whose codes fit counts. */
 const CONSEQUENCES: readonly (readonly [codes: RegExp, Consequences])[] = [
@@ -73,6 +98,7 @@ const CONSEQUENCES: readonly (readonly [codes: RegExp, Consequences])[] = [
     /^(?:53|58|DEADLINE|DISPOSED|NO_STANDBY|WRAPAROUND|XX)/,
     { connection: "close", work: "refuse", isLasting: false },
   ],
+  [DATA, { connection: "keep", work: "refuse data", isLasting: true }],
   // A setting of the server's.
   [/^(?:UNSAFE|0A000)/, { connection: "close all", work: "refuse", isLasting: true }],
 ];
@@ -84,9 +110,11 @@ export function consequencesOf(error: unknown): Consequences {
   return CONSEQUENCES.find(([codes]) => codes.test(codeOf(error)))?.[1] ?? FAULT;
 }
 
-/** The error for the caller of failed work: `storage_unavailable`, or a bug as it is. */
+/** The error for the caller of failed work, as the port of stores has it; a bug as it is. */
 export function rejectionOf(error: unknown): unknown {
-  return consequencesOf(error).work === "fault" ? error : unavailable(error);
+  const { work } = consequencesOf(error);
+  if (work === "refuse data") return new PlantStoreError("internal", undefined, { cause: error });
+  return work === "fault" ? error : unavailable(error);
 }
 
 const NOT_IN_TIME = "storage did not finish in time";
@@ -113,6 +141,7 @@ const NAME_TAKEN =
  */
 const WORDS: Readonly<Record<string, string>> = {
   // SQLSTATE (PostgreSQL's documentation, appendix A)
+  "22": "a column's type, or a function, refuses a value: PostgreSQL's log says which",
   "08P01": "it rejects session settings, as poolers do: connect to PostgreSQL itself",
   "0A000":
     "it cannot run a statement on the tables as they are now: they have a rule, or Citus has distributed them: use the URL with the scheme citus",

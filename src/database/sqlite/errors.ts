@@ -15,6 +15,7 @@ import { closedDirectoryFault, storageFault } from "./storage_fault.ts";
 // | no storage now | all other of `UNAVAILABLE`   | not stored   | refuses it    |                             |
 // | failed fsync   | IOERR_FSYNC, IOERR_DIR_FSYNC | unknown      | ends          | `-unsynced`: resets the WAL |
 // | corruption     | CORRUPT, NOTADB              | not stored   | ends          | `-corrupt`: only reads      |
+// | refused data   | all of `REFUSED`             | not stored   | goes on       |                             |
 // | any other      | a bug, such as wrong SQL     | not stored   | throws it on  |                             |
 //
 // A store that ends writes a marker beside the database, which outlives the process, and leaves the
@@ -34,6 +35,9 @@ export const CODES = {
   CORRUPT: 11,
   FULL: 13,
   CANTOPEN: 14,
+  TOOBIG: 18,
+  CONSTRAINT: 19,
+  MISMATCH: 20,
   NOTADB: 26,
   READONLY_ROLLBACK: 776,
   IOERR_FSYNC: 1_034,
@@ -59,12 +63,18 @@ const UNAVAILABLE: Readonly<Record<number, string>> = {
   [CODES.NOTADB]: "storage is corrupt",
 };
 
+/** The primary codes of data that an operator's constraint, trigger or index refuses. */
+const REFUSED: readonly number[] = [CODES.TOOBIG, CODES.CONSTRAINT, CODES.MISMATCH];
+
 /**
- * Translates an error of SQLite by its code: a state of the storage becomes `storage_unavailable`;
- * anything else, such as wrong SQL, is returned unchanged.
+ * Translates an error of SQLite by its code: a state of the storage becomes `storage_unavailable`,
+ * refused data `internal`; anything else, such as wrong SQL, is returned unchanged.
  */
 export function toPlantStoreError(error: unknown): unknown {
-  const reason = UNAVAILABLE[primaryCodeOf(error)];
+  const code = primaryCodeOf(error);
+  if (REFUSED.includes(code)) return new PlantStoreError("internal", undefined, { cause: error });
+
+  const reason = UNAVAILABLE[code];
   return reason === undefined ? error : storageUnavailable(reason, error);
 }
 

@@ -46,7 +46,8 @@ test.each([
   ["a missed deadline is refused", "DEADLINE", "close", "refuse", false],
   ["an unsafe setting closes all", "UNSAFE", "close all", "refuse", true],
   ["tables that Citus has distributed since close all", "0A000", "close all", "refuse", true],
-  ["what is not known is a bug", "23505", "close", "fault", true],
+  ["data that is refused keeps the connection", "23505", "keep", "refuse data", true],
+  ["what is not known is a bug", "42601", "close", "fault", true],
 ] as const)("%s: %s", (_what, code, connection, work, isLasting) => {
   const failure = new PostgresFailure(code);
   expect(consequencesOf(failure)).toEqual({ connection, work, isLasting });
@@ -63,7 +64,7 @@ test("the caller of work gets storage_unavailable with the failure as its cause,
 test.each([
   ["GetNewTransactionId", "WRAPAROUND", "refuse", "storage needs maintenance; "],
   ["GetNewMultiXactId", "WRAPAROUND", "refuse", "storage needs maintenance; "],
-  ["index_form_tuple", "54000", "fault", "storage is gone; "],
+  ["index_form_tuple", "54000", "refuse data", "storage is gone; "],
 ] as const)("54000 from %s is %s: %s, and clients are told %s", (routine, code, work, reason) => {
   const error = new Bun.SQL.PostgresError("no", {
     code: "ERR_POSTGRES_SERVER_ERROR",
