@@ -34,6 +34,10 @@ export function toFailure(error: unknown): unknown {
     if (code === "28000" && error.severity === "FATAL")
       return new PostgresFailure(code, `it refuses the user: ${error.message} (${code})`);
 
+    // ON CONFLICT misses a plant of a rival if the primary key is being built anew (`…_ccnew`).
+    if (code === "23505" && /^plants_pkey(?:_|$)/.test(error.constraint ?? ""))
+      return new PostgresFailure("REINDEX");
+
     if (error.routine === "exec_stmt_raise") {
       // A trigger chooses the code. One that means nothing here is that of RAISE without one.
       const isKnown = CONSEQUENCES.some(([codes]) => codes.test(code));
@@ -87,7 +91,7 @@ const DATA = /^(?:22|23|54|P0)/;
 
 /** The first whose codes fit counts. */
 const CONSEQUENCES: readonly (readonly [codes: RegExp, Consequences])[] = [
-  [/^(?:40|55P03|57014)/, { connection: "keep", work: "repeat", isLasting: false }],
+  [/^(?:40|55P03|57014|REINDEX)/, { connection: "keep", work: "repeat", isLasting: false }],
   [
     // 26000: the prepared statement is missing, because a pooler switched to another server process.
     // After an invalid reply, damaged on the network in plaintext or in TLS, the outcome is unknown.
@@ -128,6 +132,7 @@ const REASONS: Readonly<Record<string, string>> = {
   "58": "storage has failed to read or write",
   DEADLINE: NOT_IN_TIME,
   NO_STANDBY: NOT_IN_TIME,
+  REINDEX: NOT_IN_TIME,
   WRAPAROUND: "storage needs maintenance",
   XX: "storage has failed",
 };
@@ -164,6 +169,7 @@ const WORDS: Readonly<Record<string, string>> = {
   // Ours
   DEADLINE: "it did not respond in time",
   DISPOSED: "it was closed",
+  REINDEX: "the primary key is being built anew",
   WRAPAROUND:
     "it has no transaction ids left: end old transactions, then VACUUM the oldest database",
 

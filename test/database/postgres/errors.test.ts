@@ -47,6 +47,7 @@ test.each([
   ["an unsafe setting closes all", "UNSAFE", "close all", "refuse", true],
   ["tables that Citus has distributed since close all", "0A000", "close all", "refuse", true],
   ["data that is refused keeps the connection", "23505", "keep", "refuse data", true],
+  ["an index that is being built keeps the connection", "REINDEX", "keep", "repeat", false],
   ["what is not known is a bug", "42601", "close", "fault", true],
 ] as const)("%s: %s", (_what, code, connection, work, isLasting) => {
   const failure = new PostgresFailure(code);

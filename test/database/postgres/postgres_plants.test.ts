@@ -149,6 +149,22 @@ describe.skipIf(skipsCluster())("adding plants", () => {
     },
   );
 
+  // The index that REINDEX CONCURRENTLY builds refuses a plant that a rival has just stored.
+  test.each(["plants_pkey_ccnew", "plants_pkey_ccold1", "plants_pkey_102008"])(
+    "a batch that %s refuses is added again",
+    async (name) => {
+      await using server = await open();
+      const { add, metric, run } = server;
+      await run(`CREATE UNIQUE INDEX ${name} ON plants ((id % 100))`);
+
+      const adding = add([26, 101]);
+      while (metric("retries_total") === 0) await Bun.sleep(1);
+      await run(`DROP INDEX ${name}`);
+
+      expect(await adding).toEqual(["added", "added"]);
+    },
+  );
+
   /**
    * How many transactions of a database were rolled back, once it is not used any more: at least so
    * many.
