@@ -9,8 +9,8 @@ import { emptyDirectory, ROOT } from "../support/program.ts";
 import type { CreatePlant } from "./generated_client.ts";
 
 const HERE = import.meta.dir;
-/** Where the generators and the linter are, if they are. */
-export const MODULES = join(HERE, "node_modules");
+/** Where the generators are, if they are. */
+const MODULES = join(HERE, "node_modules");
 
 /** Whether the generators are not here. Says so with how to get them, or fails in CI. */
 export function skipsClients(): boolean {

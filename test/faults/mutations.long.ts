@@ -2,6 +2,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 
 import { failingTests, mutant } from "../support/mutant.ts";
 import { LONG_TEST_TIMEOUT_MS, ROOT } from "../support/program.ts";
+import { scaled } from "../support/scale.ts";
 import { skipsShim } from "../support/shim.ts";
 import { crashes } from "./crashes.ts";
 import {
@@ -18,25 +19,25 @@ test.each([
   [
     "kill -9 notices swapped outcomes",
     SWAP_OUTCOMES,
-    { times: 5, power: false },
+    { times: scaled(2, 5), power: false },
     ["lost", "changed"],
   ],
   [
     "kill -9 notices a replaced plant",
     REPLACE_ON_CONFLICT,
-    { times: 5, power: false },
+    { times: scaled(2, 5), power: false },
     ["changed"],
   ],
   [
     "the power loss notices synchronous=NORMAL",
     SYNCHRONOUS_NORMAL,
-    { times: 10, power: true },
+    { times: scaled(3, 10), power: true },
     ["lost"],
   ],
   [
     "the power loss of two servers notices synchronous=NORMAL",
     SYNCHRONOUS_NORMAL,
-    { times: 5, power: true, servers: 2 },
+    { times: scaled(2, 5), power: true, servers: 2 },
     ["lost"],
   ],
 ] as const)("%s", async (_, bug, options, numbers) => {

@@ -16,7 +16,7 @@ test.each([
 ])("%s two servers on a file: no plant is lost, invented or changed", async (_, power) => {
   if (power && skipsShim()) return;
   using copy = mutant(FREQUENT_CHECKPOINTS);
-  expect(await crashes({ times: scaled(4, 20), power, servers: 2, program: copy.program })).toEqual(
+  expect(await crashes({ times: scaled(2, 20), power, servers: 2, program: copy.program })).toEqual(
     INTACT,
   );
 });
