@@ -21,13 +21,6 @@ export interface GroupCommitOptions {
    * @default {1}
    */
   readonly maxInFlight?: number | undefined;
-  /**
-   * Runs a function once the input that has arrived is read. A microtask is too early: every batch
-   * would have one plant. If it throws, the pending plants are rejected with its error.
-   *
-   * @default `setImmediate`, which Bun, Deno and Node have; elsewhere `setTimeout` of zero
-   */
-  readonly defer?: ((run: () => void) => void) | undefined;
   /** Called after every commit that succeeded. @default does nothing */
   readonly onCommit?: ((commit: Commit) => void) | undefined;
 }
@@ -100,7 +93,6 @@ export function groupCommit(
     queueBytes = 2 ** 26,
     timeoutMs = 5_000,
     maxInFlight = 1,
-    defer = onNextTurn,
     onCommit = () => {},
     ...rest
   } = options;
@@ -114,7 +106,7 @@ export function groupCommit(
     requireNumber(name, value);
   requireNumber("timeoutMs", timeoutMs, { max: MAX_TIMER_MS });
 
-  return new Batcher(store, { queueLimit, queueBytes, timeoutMs, maxInFlight, defer, onCommit });
+  return new Batcher(store, { queueLimit, queueBytes, timeoutMs, maxInFlight, onCommit });
 }
 
 type GivenOptions = {
@@ -124,19 +116,15 @@ type GivenOptions = {
 /** A plant that has no outcome yet. */
 interface PendingAdd {
   readonly plant: NewPlant;
-  /** Its place among all plants that came. */
-  readonly place: number;
   /** How long its texts are, in UTF-16 code units. */
   readonly units: number;
   /** When its caller gives up, on the clock of `performance.now()`. */
   readonly deadline: number;
-  /** Clears the timer of that deadline. */
-  readonly clearDeadline: () => void;
   readonly resolve: (outcome: AddOutcome) => void;
   readonly reject: (error: unknown) => void;
 }
 
-/** Plants for one transaction, in the order of arrival. */
+/** Plants for one transaction, in the order of arrival, which is that of their deadlines. */
 type Batch = readonly PendingAdd[];
 
 /**
@@ -146,27 +134,15 @@ type Batch = readonly PendingAdd[];
  * - `gathering`: a turn of the event loop;
  * - `lingering`: the expected number of plants, or the timer;
  * - `spacing`: the timer, or the end of a batch in flight.
- *
- * A turn or a timer can be lost: a test puts fake timers back, or a `defer` loses its function. So
- * two other events leave a state as well: a plant that comes after `until`, on the clock of
- * `performance.now()`, and the deadline of a pending plant. Such a test may also put the clock back.
  */
 type State =
-  | { readonly name: "idle" | "gathering"; readonly until: number }
-  | ({ readonly name: "lingering"; readonly expected: number } & Timed)
-  | ({ readonly name: "spacing" } & Timed);
+  | { readonly name: "idle" | "gathering" }
+  | { readonly name: "lingering"; readonly expected: number; readonly timer: Timer }
+  | { readonly name: "spacing"; readonly timer: Timer };
 
-interface Timed {
-  readonly until: number;
-  readonly timer: ReturnType<typeof setTimeout>;
-}
+type Timer = ReturnType<typeof setTimeout>;
 
-const IDLE: State = { name: "idle", until: Number.POSITIVE_INFINITY };
-
-/** After so many milliseconds of a turn, one more plant asks for another turn. */
-const TURN_MS = 1;
-/** Longer than any state, in milliseconds. */
-const LONGEST_STATE_MS = 10;
+const IDLE: State = { name: "idle" };
 
 /** The queue. Carries out the steps that {@linkcode nextStep} chooses. */
 class Batcher implements GroupCommit, AsyncDisposable {
@@ -178,12 +154,10 @@ class Batcher implements GroupCommit, AsyncDisposable {
   /** How many plants have no outcome, and the UTF-16 code units of their texts. */
   #size = 0;
   #units = 0;
-  /** How many plants have come. */
-  #arrived = 0;
 
   // The next batch. #become() sets the state; #lingerAfter() only what a linger expects.
 
-  /** In the order of arrival. add() adds to it, #flush() takes batches, #withdraw() what is late. */
+  /** In the order of arrival. add() adds to it, #flush() takes batches, #expire() what is late. */
   readonly #pending: PendingAdd[] = [];
   #state: State = IDLE;
   /** When the last batch left, on the clock of `performance.now()`. */
@@ -191,6 +165,13 @@ class Batcher implements GroupCommit, AsyncDisposable {
 
   /** The batches that the store is committing. #commit() owns it. */
   readonly #inFlight = new Set<Batch>();
+
+  // Deadlines. All plants have the same time, so one timer goes from each deadline to the next.
+
+  /** Clears that timer, which runs while there are plants. #startTimer() sets it. */
+  #clearTimer: (() => void) | undefined;
+  /** The plants with deadlines up to this one are rejected, on the clock of `performance.now()`. */
+  #expiredAt = Number.NEGATIVE_INFINITY;
 
   /** From the first drain() on. */
   #drained: PromiseWithResolvers<void> | undefined;
@@ -204,24 +185,13 @@ class Batcher implements GroupCommit, AsyncDisposable {
     if (this.#drained !== undefined) return Promise.reject(new PlantStoreError("shutting_down"));
 
     const units = sizeOf(plant);
-    if (!this.#admit(units)) {
-      // A lost event may be what keeps it full.
-      this.#proceed(performance.now());
-      return Promise.reject(new PlantStoreError("queue_full"));
-    }
+    if (!this.#admit(units)) return Promise.reject(new PlantStoreError("queue_full"));
 
     return new Promise((resolve, reject) => {
       const { timeoutMs } = this.#options;
       const now = performance.now();
-      const deadline = now + timeoutMs;
-      const place = this.#arrived++;
-      const clearDeadline = startDeadline(timeoutMs, () => {
-        this.#withdraw(place);
-        // Unless it was withdrawn, it is in flight.
-        reject(new PlantStoreError("storage_unavailable", UNKNOWN));
-      });
-
-      this.#pending.push({ plant, place, units, resolve, reject, deadline, clearDeadline });
+      this.#pending.push({ plant, units, resolve, reject, deadline: now + timeoutMs });
+      if (this.#clearTimer === undefined) this.#startTimer(timeoutMs);
       this.#proceed(now);
     });
   }
@@ -239,7 +209,7 @@ class Batcher implements GroupCommit, AsyncDisposable {
     const drained = this.#drained ?? Promise.withResolvers();
     const { promise, resolve } = drained;
     // Throws for NaN: then nothing has changed.
-    const drain = withDeadline(promise, timeoutMs, () => this.#rejectAll());
+    const drain = withDeadline(promise, timeoutMs, () => this.#expire(Number.POSITIVE_INFINITY));
     this.#drained = drained;
 
     if (this.#size === 0) {
@@ -250,6 +220,7 @@ class Batcher implements GroupCommit, AsyncDisposable {
 
     await drain;
     resolve();
+    this.#stopTimer();
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -270,18 +241,16 @@ class Batcher implements GroupCommit, AsyncDisposable {
   /** Makes room for others: these plants have their outcome. */
   #release(adds: Batch): void {
     this.#size -= adds.length;
-    for (const { units, clearDeadline } of adds) {
-      this.#units -= units;
-      clearDeadline();
-    }
+    for (const { units } of adds) this.#units -= units;
+    if (this.#size > 0) return;
 
-    if (this.#size === 0) this.#drained?.resolve();
+    this.#drained?.resolve();
+    // It would only keep the process alive.
+    this.#stopTimer();
   }
 
   /** Takes the next step after a change. */
   #proceed(now: number): void {
-    const leftMs = this.#state.until - now;
-    if (leftMs < 0 || leftMs > LONGEST_STATE_MS) this.#become(IDLE);
     // A gathering batch leaves by itself.
     if (this.#state.name === "gathering") return;
 
@@ -293,9 +262,9 @@ class Batcher implements GroupCommit, AsyncDisposable {
       expected: this.#expected(),
       isDraining: this.#drained !== undefined,
     });
-    if (step === "gather") this.#gather(now);
+    if (step === "gather") this.#gather();
     else if (step === "flush") this.#flush();
-    else if (step !== "wait") this.#space(now, step.flushAfterMs);
+    else if (step !== "wait") this.#space(step.flushAfterMs);
   }
 
   /** How many plants complete a lingering batch; 0 if it does not linger. */
@@ -304,17 +273,10 @@ class Batcher implements GroupCommit, AsyncDisposable {
   }
 
   /** Flushes after a turn of the event loop: what has arrived is read by then. */
-  #gather(now: number): void {
-    this.#become({ name: "gathering", until: now + TURN_MS });
-
-    try {
-      this.#options.defer(() => this.#leave("gathering"));
-    } catch (error) {
-      this.#become(IDLE);
-      const withdrawn = this.#pending.splice(0);
-      for (const { reject } of withdrawn) reject(error);
-      this.#release(withdrawn);
-    }
+  #gather(): void {
+    this.#become({ name: "gathering" });
+    // A microtask is too early: each batch would have one plant.
+    onNextTurn(() => this.#flush());
   }
 
   /**
@@ -331,27 +293,19 @@ class Batcher implements GroupCommit, AsyncDisposable {
       return;
     }
 
-    const lingerMs = lingerMsAfter(durationMs);
-    const until = performance.now() + lingerMs;
-    const timer = setTimeout(() => this.#leave("lingering"), lingerMs);
-    this.#become({ name: "lingering", expected, until, timer });
+    const timer = setTimeout(() => this.#flush(), lingerMsAfter(durationMs));
+    this.#become({ name: "lingering", expected, timer });
   }
 
   /** Keeps a distance from the batch in flight. A running timer stays: its time has not changed. */
-  #space(now: number, delayMs: number): void {
+  #space(delayMs: number): void {
     if (this.#state.name === "spacing") return;
-    const timer = setTimeout(() => this.#leave("spacing"), delayMs);
-    this.#become({ name: "spacing", until: now + delayMs, timer });
+    this.#become({ name: "spacing", timer: setTimeout(() => this.#flush(), delayMs) });
   }
 
   #become(state: State): void {
     if ("timer" in this.#state) clearTimeout(this.#state.timer);
     this.#state = state;
-  }
-
-  /** Flushes at the end of a state, unless it has been left: a turn may come twice, or late. */
-  #leave(name: State["name"]): void {
-    if (this.#state.name === name) this.#flush();
   }
 
   /** Hands the next batch to the store. */
@@ -380,27 +334,45 @@ class Batcher implements GroupCommit, AsyncDisposable {
     this.#proceed(performance.now());
   }
 
-  /** Rejects the pending plants up to this one, and leaves the state in which they waited too long. */
-  #withdraw(last: number): void {
-    const kept = this.#pending.findIndex(({ place }) => place > last);
-    const withdrawn = this.#pending.splice(0, kept === -1 ? this.#pending.length : kept);
-    if (withdrawn.length === 0) return;
+  /** Starts the one timer of all plants, for the earliest deadline. */
+  #startTimer(delayMs: number): void {
+    this.#clearTimer = startDeadline(delayMs, () => {
+      const now = performance.now();
+      this.#clearTimer = undefined;
+      this.#expire(now);
 
-    rejectAll(withdrawn, NOT_STORED);
-    this.#release(withdrawn);
-    this.#become(IDLE);
-    this.#proceed(performance.now());
+      const next = this.#nextDeadline();
+      if (next !== undefined) this.#startTimer(next - now);
+    });
   }
 
-  /** Rejects every plant. Those in flight may be stored nevertheless. */
-  #rejectAll(): void {
+  #stopTimer(): void {
+    this.#clearTimer?.();
+    this.#clearTimer = undefined;
+  }
+
+  /** Rejects the plants with deadlines up to this one. Those in flight may be stored nevertheless. */
+  #expire(deadline: number): void {
     for (const batch of this.#inFlight) {
-      rejectAll(batch, UNKNOWN);
-      // They would keep the process alive.
-      for (const { clearDeadline } of batch) clearDeadline();
+      const isLate = (add: PendingAdd) =>
+        this.#expiredAt < add.deadline && add.deadline <= deadline;
+      rejectAll(batch.filter(isLate), UNKNOWN);
     }
 
-    this.#withdraw(Number.POSITIVE_INFINITY);
+    this.#expiredAt = deadline;
+    const kept = this.#pending.findIndex((add) => add.deadline > deadline);
+    const withdrawn = this.#pending.splice(0, kept === -1 ? this.#pending.length : kept);
+    rejectAll(withdrawn, NOT_STORED);
+    this.#release(withdrawn);
+  }
+
+  /** The earliest deadline that has not passed. Batches leave in the order of arrival. */
+  #nextDeadline(): number | undefined {
+    for (const batch of [...this.#inFlight, this.#pending]) {
+      const next = batch.find(({ deadline }) => deadline > this.#expiredAt);
+      if (next !== undefined) return next.deadline;
+    }
+    return undefined;
   }
 }
 

@@ -54,8 +54,8 @@ export const ABLATED_PARTS: readonly AblatedPart[] = [
     without: [
       change(
         "group_commit/group_commit.ts",
-        "const clearDeadline = startDeadline(timeoutMs, () => {",
-        "const clearDeadline = ((..._: unknown[]) => () => {})(timeoutMs, () => {",
+        "if (this.#clearTimer === undefined) this.#startTimer(timeoutMs);",
+        "",
       ),
     ],
   },

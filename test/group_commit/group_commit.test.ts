@@ -9,7 +9,10 @@ import { fern, moss, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
 import { promisesSettled } from "../support/promises_settled.ts";
 
 beforeEach(() => void jest.useFakeTimers());
-afterEach(() => void jest.useRealTimers());
+afterEach(() => {
+  jest.useRealTimers();
+  jest.restoreAllMocks();
+});
 
 // When batches leave: next_step.test.ts has every decision, and these hold that the class carries
 // them out.
@@ -67,7 +70,7 @@ test.each<[what: string, options: GroupCommitOptions, ...steps: Step[]]>([
     "after a fast commit the next batch takes what came meanwhile, and its timer ends",
     { maxInFlight: 4 },
     "add 1; turns → store 1",
-    "add 2; turns; timers → timers 3",
+    "add 2; turns; timers → timers 2",
     "end; timers → 1 added; timers 1",
     "add 3; turns → store 2 3",
     "add 4; tick 2; turns →",
@@ -299,7 +302,7 @@ test.each<[returned: unknown, message: string]>([
 ])("a store that returns %j fails the whole batch", async (returned, message) => {
   const onCommit = jest.fn();
   const add = async () => returned as AddOutcome[];
-  const commits = groupCommit({ ...memoryStore(), add }, { defer: queueMicrotask, onCommit });
+  const commits = groupCommit({ ...memoryStore(), add }, { onCommit });
   const rejected = { status: "rejected", reason: { name: "TypeError", message } };
 
   expect(await Promise.allSettled([commits.add(FERN), commits.add(MOSS)])).toMatchObject([
@@ -360,13 +363,13 @@ test("a store that throws instead of rejecting also fails the batch", async () =
   const add = () => {
     throw cause;
   };
-  const commits = groupCommit({ ...memoryStore(), add }, { defer: queueMicrotask });
+  const commits = groupCommit({ ...memoryStore(), add });
   for (const plant of [FERN, MOSS]) await expect(commits.add(plant)).rejects.toBe(cause);
 });
 
 test("the cause of an unavailable plant says that the store called it so", async () => {
   const add = async () => ["unavailable"] as const;
-  const commits = groupCommit({ ...memoryStore(), add }, { defer: queueMicrotask });
+  const commits = groupCommit({ ...memoryStore(), add });
   const cause = { message: 'the store returned "unavailable" for this plant' };
   await expect(commits.add(FERN)).rejects.toMatchObject({ code: "storage_unavailable", cause });
 });
@@ -403,9 +406,7 @@ test("the store gets at least one millisecond, however late the timers are", asy
 // Defaults
 
 test("by default a lone plant waits for a turn of the event loop, and for no timer", async () => {
-  expect(
-    await groupCommit(memoryStore(), { defer: undefined, onCommit: undefined }).add(FERN),
-  ).toBe("added");
+  expect(await groupCommit(memoryStore(), { onCommit: undefined }).add(FERN)).toBe("added");
 });
 
 test("without setImmediate a lone plant waits for a timer", async () => {
@@ -466,8 +467,9 @@ function timeline(options: GroupCommitOptions = {}) {
     return batch.promise;
   };
 
-  const defer = (run: () => void) => void waiting.push(run);
-  const commits = groupCommit({ ...memoryStore(), add }, { defer, ...options });
+  const onTurn = (run: () => void) => void waiting.push(run);
+  spyOn(globalThis, "setImmediate").mockImplementation(onTurn as never);
+  const commits = groupCommit({ ...memoryStore(), add }, options);
 
   function addOne(id: string, units: number): void {
     const optional = "y".repeat(units / 2);

@@ -43,7 +43,7 @@ test.each<[what: string, requests: fc.Arbitrary<WireRequest>, runs: number]>([
       fc.array(fc.tuple(requests, cuts), { minLength: 1, maxLength: 25, size: "max" }),
       async (requests) => {
         const store = memoryStore();
-        const plants = groupCommit(store, { defer: queueMicrotask });
+        const plants = groupCommit(store);
         const app = testApp({ plants, maxBodyBytes: OPTIONS.maxBodyBytes });
         const { predict, stored } = oracle(OPTIONS);
 
