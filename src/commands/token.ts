@@ -20,7 +20,7 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
     flags: [
       [
         "--expires <lifetime>",
-        "How long it is accepted, such as 90d; m, h, d or w (default: until it is revoked)",
+        "How long it is accepted, such as 90d; m, h or d (default: until it is revoked)",
       ],
       ["--scope <scope>", `What the token may be used for: ${SCOPES.join(" or ")} (default: all)`],
       ...DATABASE_FLAGS,
@@ -175,18 +175,19 @@ async function whyNotAdded(tokens: TokenStore, name: string, toDelete: string): 
   return `a revoked token has this name; to free it, ${toDelete}`;
 }
 
-const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 } as const;
+const UNIT_MS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86_400_000 };
+
+/** A century, in milliseconds. */
+const MAX_LIFETIME_MS = 36_500 * 86_400_000;
 
 /** Parses how long a token is accepted. Returns milliseconds. */
 function parseLifetime(input: Input): number {
-  const [, count = "0", unit = ""] = /^(\d{1,4})([mhdw]?)$/.exec(input.text) ?? [];
-  const lifetime = Number(count) * (UNIT_MS[unit as keyof typeof UNIT_MS] ?? 0);
-  if (lifetime > 0) return lifetime;
+  const [, count = "", unit = ""] = /^(\d+)([mhd])$/.exec(input.text) ?? [];
+  const lifetime = Number(count) * (UNIT_MS[unit] ?? 0);
+  if (lifetime > 0 && lifetime <= MAX_LIFETIME_MS) return lifetime;
 
-  const units = "m, h, d or w for minutes, hours, days or weeks";
-  if (Number(count) > 0)
-    throw refusal(input, `expected a unit after the number: ${units}, such as ${count}d`);
-  throw refusal(input, `expected a number and its unit: ${units}, such as 90d`);
+  const units = "m, h or d for minutes, hours or days";
+  throw refusal(input, `expected a number and its unit, such as 90d: ${units}; at most 36500d`);
 }
 
 /**

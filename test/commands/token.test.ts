@@ -136,7 +136,9 @@ test.concurrent(
   async () => {
     using here = world();
     const { stderr } = await here.token("create", "greenhouse");
-    expect(stderr).toMatch(/^Created database "[^\n]+"\.\nCreated token "greenhouse" [^\n]+\n$/);
+    expect(stderr).toMatch(
+      /^Created database "[^\n]+"\.\nCreated token "greenhouse" [^\n]+\n$/,
+    );
   },
 );
 
@@ -166,6 +168,17 @@ test.concurrent(
   },
 );
 
+test.concurrent.each(["10000d", "99999h", "36500d"])(
+  "token create accepts a lifetime of %s",
+  async (expires) => {
+    using here = world();
+    expect(await here.token("create", "greenhouse", "--expires", expires)).toMatchObject({
+      exitCode: 0,
+      stderr: expect.stringMatching(/It expires \d{4}-/),
+    });
+  },
+);
+
 /** Where there is one token, named "taken", for the tests that change nothing. */
 const home = world();
 beforeAll(() => home.create("taken"));
@@ -174,11 +187,11 @@ afterAll(() => home[Symbol.dispose]());
 const refused: [string[], number, string][] = [
   [["create", "a b"], 2, 'Cannot use token name "a b"'],
   [["create", "x".repeat(65)], 2, "Cannot use token name"],
-  [
-    ["create", "greenhouse", "--expires", "0d"],
+  ...["0d", "90", "2w", "36501d"].map((expires): [string[], number, string] => [
+    ["create", "greenhouse", "--expires", expires],
     2,
-    "Cannot use --expires 0d: expected a number and its unit",
-  ],
+    `Cannot use --expires ${expires}: expected a number and its unit, such as 90d: m, h or d for minutes, hours or days; at most 36500d`,
+  ]),
   [["create", "taken"], 1, 'Cannot create token "taken" in "plants.db": the name is taken'],
   [["revoke", "nobody"], 1, 'Cannot revoke token "nobody" in "plants.db": no token has this name'],
   [
