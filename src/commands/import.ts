@@ -61,7 +61,8 @@ async function run({ argument, flags, config, adapter, io }: Call): Promise<void
     const batches = source.batches();
     let batch = await batches.next();
 
-    const onCreate = (created: string) => progress.print(`Created database "${created}"\n`);
+    const onCreate = (created: string) =>
+      progress.print(`Initialized empty database "${created}"\n`);
     await using opened = await openForWriting({ create: true, onCreate });
 
     for (; batch.done !== true; batch = await batches.next()) {

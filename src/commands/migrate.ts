@@ -17,7 +17,7 @@ export const migrate: Subcommand = {
   async run({ flags, adapter, io }) {
     const dryRun = flags["dryRun"] === true;
     const database = await adapter();
-    const onCreate = (created: string) => io.stderr(`Created database "${created}"\n`);
+    const onCreate = (created: string) => io.stderr(`Initialized empty database "${created}"\n`);
     const migrations = await withAbort(database.migrate({ dryRun, onCreate }), io.stop);
     if (migrations === undefined)
       throw new CommandError("Stopped: the schema may or may not be up to date");

@@ -127,8 +127,8 @@ async function createToken({ argument: name, flags, config, adapter, io }: Call)
 
   const action = `create token "${name}"`;
   const toDelete = howToRun(`token delete ${name}`);
-  const advice = `a token of this name may exist now although its secret was not shown; to remove it, ${toDelete}`;
-  const onCreate = (created: string) => io.stderr(`Created database "${created}".\n`);
+  const advice = `if it exists now, its secret was not shown: ${toDelete}`;
+  const onCreate = (created: string) => io.stderr(`Initialized empty database "${created}".\n`);
   const open = () => openForWriting({ create: true, onCreate });
 
   await withTokens(open, { action, database, advice }, async (tokens) => {

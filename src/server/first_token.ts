@@ -62,7 +62,7 @@ export async function offerFirstToken(
 
     const remove = database.howToRun(`token delete ${NAME}`);
     log.warning(
-      `Cannot create the first token, so every call returns 401: ${create}. A token named ${NAME} may exist although its secret was not shown; to remove it, ${remove}`,
+      `Cannot create the first token, so every call returns 401: ${create}. If a token named ${NAME} exists now, its secret was not shown: ${remove}`,
       { reason },
     );
   }

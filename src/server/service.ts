@@ -185,7 +185,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
     gather: tracing?.tracePlants(queue) ?? queue,
     readUrl: urlReader(config),
     create: !config.production,
-    onCreate: (created) => log.warning(`Created an empty database: ${created}`),
+    onCreate: (created) => log.info(`Initialized empty database "${created}"`),
     onWarning: (message, { reason, cause } = {}) => log.warning(message, { reason, cause }),
     onInfo: (message, properties) => log.info(message, properties),
   });

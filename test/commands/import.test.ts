@@ -62,7 +62,7 @@ test("import of an export gives the same export, byte for byte, over a pipe", as
   expect(run).toEqual({
     exitCode: 0,
     stdout: "",
-    stderr: `Created database "${database.at("copy.db")}"\n${HOSTILE_PLANTS.length} added, 0 already there, 0 refused\n`,
+    stderr: `Initialized empty database "${database.at("copy.db")}"\n${HOSTILE_PLANTS.length} added, 0 already there, 0 refused\n`,
   });
   expect(await exported(database.at("copy.db"))).toBe(await exported(database.path));
 });
@@ -236,7 +236,7 @@ test("import of a corrupt database adds what can be read, says what is missing, 
   expect(exitCode).toBe(1);
   expect(lines).toBeGreaterThan(19_000);
   expect(stderr.split("\n")).toEqual([
-    `Created database "${path}"`,
+    `Initialized empty database "${path}"`,
     `${lines.toLocaleString("en")} added, 0 already there, 0 refused`,
     expect.stringMatching(
       new RegExp(
@@ -359,7 +359,7 @@ test.concurrent.skipIf(skipsZeros || skipsProc()).each(["-", "/dev/zero"])(
     run.child.kill("SIGINT");
     expect(await run.child.exited).toBe(1);
     expect(await run.stderr.end).toMatch(
-      /^Created database "[^\n]+"\nStopped, run the import again to continue: 0 added, [^\n]+\n$/,
+      /^Initialized empty database "[^\n]+"\nStopped, run the import again to continue: 0 added, [^\n]+\n$/,
     );
   },
 );

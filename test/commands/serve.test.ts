@@ -62,11 +62,15 @@ test.each<[what: string, environment: Record<string, string>, refusal: RegExp]>(
   ],
   ["a setting", { PORT: "abc" }, /^Cannot use PORT=abc: expected/],
   ["an address", { HOST: "nobody.invalid" }, /^Cannot listen on nobody.invalid:3000: this machine/],
-  ["a file of tokens", { AUTH_TOKENS_FILE: "missing" }, /^Cannot use AUTH_TOKENS_FILE "missing"/],
+  [
+    "a file of tokens",
+    { AUTH_TOKENS_FILE: "missing" },
+    /^Cannot use AUTH_TOKENS_FILE: no such file/,
+  ],
   [
     "a certificate",
     { TLS_CERT_FILE: "missing.pem", TLS_KEY_FILE: "missing.pem" },
-    /^Cannot use TLS_CERT_FILE "missing.pem"/,
+    /^Cannot use TLS_CERT_FILE: no such file/,
   ],
 ])("serve --check is exit code 2, and one line, for %s", async (_what, environment, refusal) => {
   using directory = emptyDirectory();

@@ -137,7 +137,7 @@ test.concurrent(
     using here = world();
     const { stderr } = await here.token("create", "greenhouse");
     expect(stderr).toMatch(
-      /^Created database "[^\n]+"\.\nCreated token "greenhouse" [^\n]+\n$/,
+      /^Initialized empty database "[^\n]+"\.\nCreated token "greenhouse" [^\n]+\n$/,
     );
   },
 );
@@ -227,7 +227,7 @@ test.concurrent(
   async () => {
     using here = world();
     const created = await runOnFullDisk(here.cwd, "token", "create", "greenhouse");
-    const says = `Created database "${here.cwd}/plants.db".\nCannot write the output: no space left on device\n`;
+    const says = `Initialized empty database "${here.cwd}/plants.db".\nCannot write the output: no space left on device\n`;
     expect(created).toMatchObject({ exitCode: 1, stderr: says });
     expect(await here.list()).toEqual([]);
   },

@@ -259,7 +259,7 @@ describe.skipIf(skipsCluster())("servers on PostgreSQL", () => {
       // Measured: 95 to 107; an export that reads a million at once has 836.
       expect(peak).toBeLessThan(200);
       expect(await new Response(program.stderr).text()).toMatch(
-        /^(?:Created database .*\n)?(?:[\d,]+ added, 0 already there, 0 refused\n)?$/,
+        /^(?:Initialized empty database .*\n)?(?:[\d,]+ added, 0 already there, 0 refused\n)?$/,
       );
       expect(program.exitCode).toBe(0);
     };

@@ -33,7 +33,7 @@ async function creationsOf(server: Awaited<ReturnType<typeof startServer>>): Pro
   const lines = (await server.stderr.end).split("\n").filter((line) => line.startsWith("{"));
   return lines
     .map((line) => JSON.parse(line) as { level: string; message: string })
-    .filter(({ message }) => message.startsWith("Created an empty database"));
+    .filter(({ message }) => message.startsWith("Initialized empty database"));
 }
 
 /**
@@ -77,11 +77,11 @@ test.concurrent(
 test.concurrent.each([
   [
     "migrate",
-    /^Created database "\/.+\/plants\.db"\nApplied 0000_plants_and_tokens\n(?:Applied \w+\n)+$/,
+    /^Initialized empty database "\/.+\/plants\.db"\nApplied 0000_plants_and_tokens\n(?:Applied \w+\n)+$/,
   ],
   [
     "token create greenhouse",
-    /^Created database "\/.+\/plants\.db"\.\nCreated token "greenhouse" /,
+    /^Initialized empty database "\/.+\/plants\.db"\.\nCreated token "greenhouse" /,
   ],
 ])("after `%s` it starts, and says nothing of a new database", async (command, says) => {
   using here = world();
@@ -101,7 +101,7 @@ test.concurrent(
   async () => {
     using here = world();
     for (const created of [
-      [{ level: "WARN", message: `Created an empty database: ${here.database}` }],
+      [{ level: "INFO", message: `Initialized empty database "${here.database}"` }],
       [],
     ]) {
       await using server = await startServer({ cwd: here.path });
@@ -130,7 +130,7 @@ test.concurrent.each<[string, (path: string) => void]>([
   });
 
   await using server = await startServer({ cwd: here.path });
-  expect(await creationsOf(server)).toMatchObject([{ level: "WARN" }]);
+  expect(await creationsOf(server)).toMatchObject([{ level: "INFO" }]);
 });
 
 test.concurrent(

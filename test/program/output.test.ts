@@ -65,7 +65,7 @@ test.concurrent("import keeps every message for a slow reader, and the summary",
   const { stdout } = await runToEnd({ program, args: ["import", "bad.ndjson"], cwd: home.path });
 
   const [created, ...lines] = stdout.trimEnd().split("\n");
-  expect(created).toStartWith("Created database ");
+  expect(created).toStartWith("Initialized empty database ");
   expect(lines).toHaveLength(9_001);
   expect(lines.at(-1)).toBe("0 added, 0 already there, 9,000 refused");
 });

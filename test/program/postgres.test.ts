@@ -246,7 +246,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
     const applied = {
       exitCode: 0,
       stdout: "",
-      stderr: `Created database "${database.name}"\n${MIGRATIONS.map(({ tag }) => `Applied ${tag}\n`).join("")}`,
+      stderr: `Initialized empty database "${database.name}"\n${MIGRATIONS.map(({ tag }) => `Applied ${tag}\n`).join("")}`,
     };
     expect(await database.plantStore("migrate")).toEqual(applied);
     expect(await database.plantStore("migrate")).toEqual(UP_TO_DATE);
@@ -271,10 +271,10 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
         await using server = await startServer({ env: { ...env, NODE_ENV } });
         expect((await post(server.url, jsonOf(fern()))).status).toBe(200);
         await server.stop();
-        created.push(...(await server.stderr.end).matchAll(/^.*"Created an empty .*$/gm));
+        created.push(...(await server.stderr.end).matchAll(/^.*"Initialized empty .*$/gm));
       }
       expect(created.map(([line]) => JSON.parse(line))).toMatchObject([
-        { level: "WARN", message: `Created an empty database: ${database.name}` },
+        { level: "INFO", message: `Initialized empty database "${database.name}"` },
       ]);
     },
   );

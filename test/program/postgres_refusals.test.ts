@@ -16,7 +16,7 @@ const LOOK = '; to see whether it was done, run plant-store token list --databas
 
 /** What to do after a token was made, or was not. */
 const SECRET_NOT_SHOWN =
-  '; a token of this name may exist now although its secret was not shown; to remove it, run plant-store token delete new --database "$DATABASE_URL"';
+  '; if it exists now, its secret was not shown: run plant-store token delete new --database "$DATABASE_URL"';
 
 /** Commands that read or change tokens: how each says that it could not in time. */
 const LATE_COMMANDS = [
