@@ -465,7 +465,7 @@ test.skipIf(skipsStrace())(
       "-P",
       here.at("plants.db"),
       "-e",
-      "inject=/^open(at)?$:signal=STOP:when=3",
+      "inject=/^open(at)?$:signal=STOP:when=4",
     ];
 
     {

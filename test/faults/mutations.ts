@@ -8,7 +8,7 @@ const change = (file: string, from: string, to: string): readonly [Mutation] => 
 
 /** Commits without waiting for the disk: the negative control of the power loss. */
 export const SYNCHRONOUS_NORMAL = change(
-  "database/sqlite/opening.ts",
+  "database/sqlite/wal.ts",
   'setPragma(connection, "synchronous", "FULL", 2);',
   'setPragma(connection, "synchronous", "NORMAL", 1);',
 );
@@ -62,7 +62,7 @@ export const CONTINUE_AFTER_FAILED_FSYNC = change(
 /** Lets SQLite make the checkpoint, which hides a failed fsync. */
 export const CHECKPOINT_INSIDE_SQLITE = [
   ...change(
-    "database/sqlite/opening.ts",
+    "database/sqlite/wal.ts",
     'setPragma(connection, "wal_autocheckpoint", 0);',
     'setPragma(connection, "wal_autocheckpoint", 1000);',
   ),
@@ -77,7 +77,7 @@ export const CHECKPOINT_INSIDE_SQLITE = [
 /** Takes what a server before left in the page cache for stored. */
 export const TRUST_PAGE_CACHE = change(
   "database/sqlite/opening.ts",
-  "if (isUnsynced(file)) resetUnsyncedWal(connection, file);\n  else if (resetsWal && !tryToResetWal(connection, busyTimeoutMs)) options.onWalInUse?.();",
+  "if (isUnsynced(file)) resetUnsyncedWal(connection, file);\n    else if (resetsWal && !tryToResetWal(connection, busyTimeoutMs)) options.onWalInUse?.();",
   "",
 );
 

@@ -6,6 +6,7 @@ import { sleepSync } from "../../async/timers.ts";
 import type { Access } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { howToRunOn } from "./advice.ts";
+import { requireUnmarked } from "./markers.ts";
 import { databaseFile, restoreDirectory, walBytes } from "./path.ts";
 import { accessFault, storageFault } from "./storage_fault.ts";
 import { createPrivateFile, readTrusted, requireTrustedPlace } from "./trust.ts";
@@ -18,6 +19,7 @@ import { createPrivateFile, readTrusted, requireTrustedPlace } from "./trust.ts"
  * @throws {DatabaseError} If one cannot be used: the message names it.
  */
 export function requireFiles(file: string, access: Access): void {
+  if (access !== "read") requireSound(file);
   requireTrustedPlace(file, access);
   requireNoLeftovers(file);
   if (access === "create") createDatabaseFile(file);
@@ -36,11 +38,17 @@ export function requireFiles(file: string, access: Access): void {
  * @throws {DatabaseError} If it could not.
  */
 export function requireWritableFiles(file: string): void {
+  requireSound(file);
   requireTrustedPlace(file, "create");
   requireNoLeftovers(file);
   if (existsSync(file)) requireDatabaseFile(file, "create");
   const fault = storageFault(file);
   if (fault !== undefined) throw new DatabaseError(fault);
+}
+
+/** Before a file is created: nothing else says that the one that was here is corrupt. */
+function requireSound(file: string): void {
+  requireUnmarked(file, () => `restore a backup, or ${howToRunOn("check", file)}`);
 }
 
 /** Requires that nothing of an earlier database is beside a file: it may hold plants. */

@@ -12,10 +12,10 @@ import {
 } from "../adapter.ts";
 import { type Database, DatabaseError } from "../database.ts";
 import { howToRunOn } from "./advice.ts";
-import { warningsOf } from "./files.ts";
+import { requireWritableFiles, warningsOf } from "./files.ts";
 import type { Migration } from "./migrations.ts";
 import type { ConnectOptions } from "./opening.ts";
-import { sqlitePath } from "./path.ts";
+import { databaseFile, sqlitePath } from "./path.ts";
 import { allTokens } from "./token_pages.ts";
 import { deserializeError, encodeBatch, startWorker } from "./worker_calls.ts";
 import type { WorkerApi, WriterEvent } from "./writer_worker.ts";
@@ -55,7 +55,10 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
     restore: async (source, options) =>
       (await import("./restore.ts")).restoreSqlite(path, source, options),
     migrate: (options) => migrateSqlite(path, options),
-    requireMigratable: async () => (await import("./opening.ts")).requireMigratable(path),
+    requireMigratable: async () =>
+      (await import("./errors.ts")).withFileError("open", path, () =>
+        requireWritableFiles(databaseFile(path)),
+      ),
   };
 }
 

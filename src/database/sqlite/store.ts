@@ -15,9 +15,9 @@ import {
 import { watchFiles } from "./file_identity.ts";
 import { lockHolders } from "./lock_holders.ts";
 import { corruptionMarker, markUnsynced } from "./markers.ts";
-import { guardWal } from "./opening.ts";
 import { databaseFile } from "./path.ts";
 import { watchLock } from "./shared_lock.ts";
+import { guardWal } from "./wal.ts";
 
 /**
  * A connection that may write, and that may fail once: the one store of SQLite, over either driver.
