@@ -451,40 +451,51 @@ test.skipIf(skipsStrace())(
   },
 );
 
-test.skipIf(skipsStrace())(
-  "a server that has opened the old file, but not yet locked it, does not write to it",
-  async () => {
-    using here = await world();
-    const log = here.at("strace.log");
+/** What opens a database, and the how manieth time SQLite does: before that, only the path is followed. */
+const OPENING: [command: string, opened: number][] = [
+  ["--port 0", 4],
+  ["export", 2],
+  ["backup copy.db", 2],
+  ["import plants.db --database other.db", 2],
+];
 
-    // The two before only follow the path.
-    const inject = [
-      "-f",
-      "-o",
-      log,
-      "-P",
-      here.at("plants.db"),
-      "-e",
-      "inject=/^open(at)?$:signal=STOP:when=4",
-    ];
+test.skipIf(skipsStrace()).each(OPENING)(
+  "%s, which has opened the old file but not locked it yet, uses neither that file nor another's WAL",
+  async (command, opened) => {
+    using here = await world();
+    expect(await here.call("migrate", "--database", "other.db")).toMatchObject({ exitCode: 0 });
+    // One plant is in the old file, and the next one in its WAL.
+    await here.call("token", "list");
+    {
+      await using server = await startServer(here.options);
+      expect((await post(server.url, ivy({ id: 3n }))).status).toBe(200);
+    }
+    const log = here.at("strace.log");
+    const inject = `inject=/^open(at)?$:signal=STOP:when=${opened}`;
 
     {
       // With -D the process is our child, and not that of strace.
-      const program = ["strace", "-D", ...inject, ...executable()];
-      await using server = start({ ...here.options, program, args: ["--port", "0"] });
+      const traced = ["strace", "-D", "-f", "-o", log, "-P", here.at("plants.db"), "-e", inject];
+      const program = [...traced, ...executable()];
+      await using opening = start({ ...here.options, program, args: command.split(" ") });
       const isStopped = () =>
         existsSync(log) && readFileSync(log, "utf8").includes("stopped by SIGSTOP");
-      while (!isStopped() && server.child.exitCode === null) await Bun.sleep(5);
+      while (!isStopped() && opening.child.exitCode === null) await Bun.sleep(5);
       expect(await here.call("restore", "saved.db")).toMatchObject({ exitCode: 0 });
-      server.child.kill("SIGCONT");
-      const [line] = await server.stderr.until(/^Cannot open .*\n|Plant Store listens/m);
+      opening.child.kill("SIGCONT");
+      const [line] = await opening.stderr.until(
+        /^Cannot (?:open|import) .*\n|Plant Store listens/m,
+      );
       expect(line).toBe(
         'Cannot open database "plants.db": it was replaced while it was opened; try again\n',
       );
     }
 
     expect(await here.exported()).toBe(RESTORED);
-    expect(await here.exported(`${here.replaced()[0]}/plants.db`)).toBe(OLD);
+    expect(await here.exported("other.db")).toBe("");
+    expect(await here.exported(`${here.replaced()[0]}/plants.db`)).toBe(
+      `${OLD}${jsonOf(ivy({ id: 3n }))}\n`,
+    );
   },
 );
 

@@ -64,7 +64,8 @@ export interface ConnectOptions {
  * read, runs {@linkcode checkOnOpening} and migrates it. Leaves a file that cannot be used as it
  * was, with its WAL.
  *
- * The order matters. Nothing is written to a file that is not ours or is corrupt.
+ * The order matters. Nothing is written to a file that is not ours or is corrupt. Nothing is read
+ * of a file that a restore has moved: SQLite would read it beside the WAL of another, or of none.
  * No plant is compared with a WAL that is not trusted.
  *
  * @throws {DatabaseError} If the file cannot be opened, is not a database, is corrupt, or belongs to
@@ -90,8 +91,12 @@ export function openDatabase<Opened extends SqliteConnection>(
     // Wait for locks. This comes first, because each later statement may meet one.
     connection.exec(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
 
-    // Refuse what is not ours before the first write: the WAL of a newer plant-store stays as it was.
+    // The first read takes the shared lock, which a connection keeps if there is a WAL, and opens that.
+    // From then on no restore can move the files: it needs the lock.
     const hasTables = hasOurTables(connection);
+    requireSame(path, identity);
+
+    // Refuse what is not ours before the first write: the WAL of a newer plant-store stays as it was.
     if (access === "read") {
       if (!hasTables) throw new DatabaseError(EMPTY);
       missingMigrations(connection);
@@ -124,7 +129,7 @@ export function openDatabase<Opened extends SqliteConnection>(
   } catch (error) {
     if (file !== undefined && isFailedSync(error)) markUnsynced(file);
     if (connection !== undefined) closeAsItWas(connection, file);
-    throw toFileError("open", path, error);
+    throw toFileError("open", path, isSame(path, identity) ? error : replaced(error));
   }
 }
 
@@ -132,8 +137,17 @@ const EMPTY = "it is empty: no plant-store has created its tables yet";
 
 /** Requires that the path still has the file that it had before SQLite opened it. */
 function requireSame(path: string, identity: string | undefined): void {
-  if (identityOf(path) !== identity)
-    throw new DatabaseError("it was replaced while it was opened; try again");
+  if (!isSame(path, identity)) throw replaced();
+}
+
+/** @param identity `undefined` before it is known. */
+function isSame(path: string, identity: string | undefined): boolean {
+  return identity === undefined || identityOf(path) === identity;
+}
+
+/** Instead of an error of SQLite, which can only call a file that is gone an I/O error. */
+function replaced(cause?: unknown): DatabaseError {
+  return new DatabaseError("it was replaced while it was opened; try again", { cause });
 }
 
 /** Closes a connection, and leaves the file and its WAL as they are. */
