@@ -5,7 +5,7 @@ import { type TokenRecord, TOKENS_MAX_AGE_MS, type TokenStore } from "../auth/to
 import type { DatabaseAdapter, OpenTokens } from "../database/adapter.ts";
 import { type RefusedAction, toCommandError } from "../database/refusals.ts";
 import { CommandError, ConfigError, escapeControls } from "../errors.ts";
-import { originOf } from "../server/origin.ts";
+import { originOf } from "../server/http_server.ts";
 import { type Input, parseChoice, refusal } from "../settings/parsers.ts";
 import { type Call, DATABASE_FLAGS, type Subcommand } from "./command.ts";
 import { counted, quoted } from "./formatting.ts";
