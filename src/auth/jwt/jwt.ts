@@ -18,7 +18,6 @@ import {
   refused,
   type Verdict,
 } from "../authenticate.ts";
-import { setNewest } from "./bounded_map.ts";
 import {
   type FoundKeys,
   providerKeys,
@@ -97,10 +96,10 @@ export interface JwtAuthenticator {
  * honoured. Clocks may differ by 30 seconds. ID, refresh and logout
  * tokens are refused.
  *
- * The first token fetches the keys. Keys older than 5 minutes are fetched again in the background.
- * A key that is not cached is fetched at once, at most every 10 seconds, and five times more often
- * for a while. So are all keys after a bad signature: a new key may have the id of the old one. A withdrawn key is accepted for at most 10 minutes, or for 24 hours while the
- * provider is unreachable.
+ * The first token fetches the keys. Keys older than 5 minutes are fetched again in the background. A
+ * token that cannot be verified fetches them again, at most every 10 seconds: the provider may sign
+ * with a new key, even under the id of the old one. A withdrawn key is accepted for at most 10 minutes,
+ * or for 24 hours while the provider is unreachable.
  *
  * An accepted token is remembered until it expires or the keys change. At most half of the
  * processors verify tokens.
@@ -159,7 +158,7 @@ export function jwtAuthenticator(options: JwtOptions): JwtAuthenticator {
 
       const { payload, generation } = await verifySignature(token, found).catch(async (error) => {
         if (!hasNotSigned(error)) throw error;
-        const newer = await keys.findNewer(header, found);
+        const newer = await keys.findNewer(header, found.generation);
         if (newer === undefined) throw error;
         return verifySignature(token, newer);
       });
@@ -169,7 +168,7 @@ export function jwtAuthenticator(options: JwtOptions): JwtAuthenticator {
 
       const verdict = verdictOn(payload, options);
       const expiresAt = ((payload.exp ?? 0) + CLOCK_SKEW_SECONDS) * 1_000;
-      setNewest(remembered, digest, { verdict, expiresAt, generation }, MAX_REMEMBERED);
+      remember(digest, { verdict, expiresAt, generation });
       return verdict;
     } catch (error) {
       // Anything else is not a verdict: after a 401 a client would throw its token away.
@@ -178,6 +177,15 @@ export function jwtAuthenticator(options: JwtOptions): JwtAuthenticator {
     } finally {
       inFlight.delete(digest);
     }
+  }
+
+  function remember(digest: string, token: RememberedToken): void {
+    // As the newest one.
+    remembered.delete(digest);
+    remembered.set(digest, token);
+
+    const [oldest = digest] = remembered.keys();
+    if (remembered.size > MAX_REMEMBERED) remembered.delete(oldest);
   }
 
   async function verifySignature(token: string, { generation, ...found }: FoundKeys) {
@@ -201,10 +209,10 @@ export function jwtAuthenticator(options: JwtOptions): JwtAuthenticator {
 
     const digest = hash("sha256", token, "base64");
     const known = remembered.get(digest);
-    if (known !== undefined) {
+    const isCurrent = known?.generation === keys.generation() && keys.areUsable();
+    if (known !== undefined && isCurrent && now() < known.expiresAt) {
       void keys.refreshIfDue();
-      const isCurrent = known.generation === keys.generation() && keys.areUsable();
-      if (isCurrent && now() < known.expiresAt) return known.verdict;
+      return known.verdict;
     }
 
     const waiting = inFlight.get(digest);

@@ -2,7 +2,6 @@ import { createLocalJWKSet, errors, type JSONWebKeySet, type JWTHeaderParameters
 
 import { MAX_TIMER_MS } from "../../async/timers.ts";
 import { PlantStoreError, requireNumber } from "../../errors.ts";
-import { setNewest } from "./bounded_map.ts";
 import { publicUrl } from "./public_url.ts";
 
 /** Options of {@linkcode providerKeys}. */
@@ -17,8 +16,8 @@ export interface ProviderKeysOptions {
   readonly timeoutMs?: number | undefined;
 
   /**
-   * Called with the reason when keys could not be fetched, at most once a cooldown; cached keys may
-   * still be used. What it throws is ignored.
+   * Called with the reason when keys could not be fetched; cached keys may still be used. What it
+   * throws is ignored.
    */
   readonly onKeysUnavailable?: ((cause: unknown) => void) | undefined;
 
@@ -55,35 +54,19 @@ const STALE_WHILE_REVALIDATE_MS = 10 * 60_000;
  */
 const STALE_IF_ERROR_MS = 24 * 3_600_000;
 
-/** Between the starts of two fetches, in milliseconds. */
+/** Between the starts of two fetches, in milliseconds. No made-up key id brings more of them. */
 const COOLDOWN_MS = 10_000;
-
-/**
- * How many fetches for keys that may be new may begin within the cooldown; one more every
- * {@linkcode COOLDOWN_MS}. One client with a made-up key id cannot block a new key, and many cannot
- * flood the provider.
- */
-const MAX_EARLY_FETCHES = 5;
-
-/** How many keys are remembered that the provider was asked for and does not have. */
-const MAX_MISSING = 1_000;
-
-/**
- * How long the provider must lack a key, in milliseconds, before tokens of it are refused between two
- * fetches. It may sign with a key before each of its replicas and caches publishes it, and a stranger
- * can ask for that key first.
- */
-const MISSING_FOR_GOOD_MS = 60_000;
 
 /** How many tokens may wait for keys: a slow provider delays no token whose key is cached. */
 const MAX_WAITING = 1_000;
 
-/** The published keys of a provider. */
-type Keys = ReturnType<typeof createLocalJWKSet>;
-
 /**
- * The keys of an identity provider. jose parses and selects them. This function decides when to
- * fetch them, and which of them are old enough to wait for others.
+ * The keys of an identity provider. jose parses and selects them; this function decides when to fetch
+ * them.
+ *
+ * What cannot be verified asks for the keys again, at most once a cooldown. Until then a token of an
+ * unknown key is neither accepted nor refused: only a fetch that began after the token came can tell
+ * that its key is not published.
  *
  * @throws {TypeError} If `jwksUrl` or `timeoutMs` cannot be used.
  */
@@ -92,13 +75,16 @@ export function providerKeys(options: ProviderKeysOptions) {
   const fetchJwks = jwksFetcher(options);
 
   let jwks: JSONWebKeySet = { keys: [] };
-  let cached: Keys = createLocalJWKSet(jwks);
+  let cached = createLocalJWKSet(jwks);
   /** Of the cached keys. */
   let fingerprint: string | undefined;
   /** Counts how often the provider published other keys. */
   let generation = 0;
 
-  /** When the fetch of the cached keys began, by `monotonic`. */
+  /** Counts the fetches. */
+  let begun = 0;
+  /** The last fetch that succeeded, and when it began, by `monotonic`. */
+  let confirmed = 0;
   let confirmedAt = -Infinity;
   /** When the last fetch began, by `monotonic`. */
   let fetchedAt = -Infinity;
@@ -108,11 +94,6 @@ export function providerKeys(options: ProviderKeysOptions) {
   /** Whether the last fetch failed. */
   let isFailing = false;
 
-  /** The early fetches that are left, and since when, by `monotonic`. */
-  let early = { left: MAX_EARLY_FETCHES, since: -Infinity };
-  /** The keys that the provider was asked for and did not have, and since when, by `monotonic`. */
-  const missing = new Map<string, number>();
-
   const age = () => monotonic() - confirmedAt;
 
   /** Whether cached keys may be used without waiting. */
@@ -120,90 +101,55 @@ export function providerKeys(options: ProviderKeysOptions) {
     return age() < (isFailing ? STALE_IF_ERROR_MS : STALE_WHILE_REVALIDATE_MS);
   }
 
-  /** Begins a fetch if keys are old, unless one is in flight or the last one began lately. */
+  /** Fetches the keys if they are old, and if {@linkcode fetchAgain} may. */
   function refreshIfDue(): Promise<void> | undefined {
-    if (age() < MAX_AGE_MS) return undefined;
-    return fetching ?? startDueFetch();
+    return age() < MAX_AGE_MS ? undefined : fetchAgain();
+  }
+
+  /** The fetch in flight, or a new one, unless the last one began within the cooldown. */
+  function fetchAgain(): Promise<void> | undefined {
+    if (fetching !== undefined || monotonic() - fetchedAt < COOLDOWN_MS) return fetching;
+    begun++;
+    fetchedAt = monotonic();
+    fetching = reload();
+    return fetching;
   }
 
   /**
    * Finds the keys that fit a token's header, after a fetch if one is necessary.
    *
    * @returns A text if there is none: why the token is refused.
-   * @throws {PlantStoreError} `queue_full` if the cached keys do not have one that fits, and newer
-   *   ones could not be fetched or may not be fetched yet; or if too many tokens wait for keys.
+   * @throws {PlantStoreError} `queue_full` if the keys are unavailable, or if the token's key is unknown
+   *   and may have been published since the last fetch; or if too many tokens wait for keys.
    */
   async function find(header: JWTHeaderParameters): Promise<FoundKeys | string> {
+    const begunBefore = begun;
     const refreshing = refreshIfDue();
-    const isRefreshed = !areUsable();
-    if (isRefreshed) await waitFor(refreshing);
-    if (age() >= STALE_IF_ERROR_MS) throw unavailable();
+    if (!areUsable()) await waitFor(refreshing);
+    if (age() >= STALE_IF_ERROR_MS) throw unavailable("keys unavailable");
 
-    const found = await select(header);
+    const tried = generation;
+    const found = (await select(header)) ?? (await findNewer(header, tried));
     if (found !== undefined) return found;
 
-    // The provider may sign with a new key.
-    const key = JSON.stringify([header.alg, header.kid]);
-    if (!isRefreshed) {
-      const fetchForIt = fetching ?? (missing.has(key) ? startDueFetch() : startEarlyFetch());
-      if (fetchForIt === undefined) {
-        if (isFailing) throw unavailable();
-        if (isPublished(header) || isMissingForGood(key)) return refusalOf(header);
-        throw unavailable("unknown key, which may be new");
-      }
-      await waitFor(fetchForIt);
-    }
-    if (isFailing) throw unavailable();
-
-    const foundNow = await select(header);
-    if (foundNow !== undefined) return foundNow;
-    setNewest(missing, key, missing.get(key) ?? monotonic(), MAX_MISSING);
-    return refusalOf(header);
+    // As for a bad signature: the key is known.
+    if (isPublished(header)) return "the key is published for another use or algorithm";
+    if (confirmed > begunBefore) return "unknown key";
+    throw unavailable(isFailing ? "keys unavailable" : "unknown key, which may be new");
   }
 
   /**
-   * Finds the keys that fit a token's header, if newer ones than these are published: the provider
-   * may give a new key the id of the old one, or none.
+   * Finds the keys that fit a token's header, if others than those of this generation are published:
+   * the provider may give a new key the id of the old one, or none.
    *
-   * @param tried None of them has signed the token.
-   * @returns `undefined` if no newer keys exist, or the limit forbids a fetch now.
+   * @returns `undefined` if the provider publishes no others, or may not be asked now.
    */
   async function findNewer(
     header: JWTHeaderParameters,
-    tried: FoundKeys,
+    tried: number,
   ): Promise<FoundKeys | undefined> {
-    if (tried.generation === generation) await waitFor(fetching ?? startEarlyFetch());
-    return tried.generation === generation ? undefined : select(header);
-  }
-
-  /** Begins a fetch, unless the last one began lately. It uses up one that would be regained now. */
-  function startDueFetch(): Promise<void> | undefined {
-    if (monotonic() - fetchedAt < COOLDOWN_MS) return undefined;
-    regainEarly(1);
-    return startFetch();
-  }
-
-  /** Begins a fetch for a key that may be new, if one is due or may be early. */
-  function startEarlyFetch(): Promise<void> | undefined {
-    const due = startDueFetch();
-    if (due !== undefined || isFailing) return due;
-
-    regainEarly();
-    if (early.left === 0) return undefined;
-    early.left--;
-    return startFetch();
-  }
-
-  /** Adds the early fetches that are regained by now, but for those that are used. */
-  function regainEarly(used = 0): void {
-    const now = monotonic();
-    const regained = Math.floor((now - early.since) / COOLDOWN_MS);
-    if (regained === 0) return;
-    early = { left: Math.min(MAX_EARLY_FETCHES, early.left + regained - used), since: now };
-  }
-
-  function isMissingForGood(key: string): boolean {
-    return monotonic() - (missing.get(key) ?? Infinity) >= MISSING_FOR_GOOD_MS;
+    if (tried === generation) await waitFor(fetchAgain());
+    return tried === generation ? undefined : select(header);
   }
 
   async function select(header: JWTHeaderParameters): Promise<FoundKeys | undefined> {
@@ -225,13 +171,6 @@ export function providerKeys(options: ProviderKeysOptions) {
     }
   }
 
-  /** Why no key fits. */
-  function refusalOf(header: JWTHeaderParameters): string {
-    return isPublished(header)
-      ? "the key is published for another use or algorithm"
-      : "unknown key";
-  }
-
   function isPublished({ kid }: JWTHeaderParameters): boolean {
     return kid !== undefined && jwks.keys.some((key) => key.kid === kid);
   }
@@ -244,12 +183,6 @@ export function providerKeys(options: ProviderKeysOptions) {
       );
     }
     await fetch;
-  }
-
-  function startFetch(): Promise<void> {
-    fetchedAt = monotonic();
-    fetching = reload();
-    return fetching;
   }
 
   async function reload(): Promise<void> {
@@ -267,6 +200,7 @@ export function providerKeys(options: ProviderKeysOptions) {
 
       // A key that was withdrawn while the response was on its way may still be in it.
       confirmedAt = fetchedAt;
+      confirmed = begun;
       isFailing = false;
     } catch (cause) {
       isFailing = true;
@@ -301,10 +235,10 @@ export async function usingKey<Result>(use: () => Promise<Result>): Promise<Resu
 }
 
 /** Clients try again after a 503, and would throw a token away after a 401. */
-function unavailable(reason = "keys unavailable"): PlantStoreError {
+function unavailable(reason: string): PlantStoreError {
   return new PlantStoreError(
     "queue_full",
-    "the identity provider's keys are unavailable; send the plant again later",
+    "the token's key is unavailable; send the plant again later",
     { reason },
   );
 }
