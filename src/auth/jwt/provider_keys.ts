@@ -164,6 +164,7 @@ export function providerKeys(options: ProviderKeysOptions) {
 
       const keys: CryptoKey[] = [];
       for await (const key of error) {
+        if (isShort(key)) continue;
         if (keys.length === MAX_TRIES) return { keys, hasMore: true, generation: ofThese };
         keys.push(key);
       }
@@ -232,6 +233,11 @@ export async function usingKey<Result>(use: () => Promise<Result>): Promise<Resu
     if (error instanceof errors.JOSEError) throw error;
     throw new errors.JWKSInvalid("unusable key", { cause: error });
   }
+}
+
+/** Whether jose refuses to verify with a key (RFC 7518, section 3.3). It imports such a key. */
+function isShort({ algorithm }: CryptoKey): boolean {
+  return "modulusLength" in algorithm && Number(algorithm.modulusLength) < 2_048;
 }
 
 /** Clients try again after a 503, and would throw a token away after a 401. */

@@ -454,6 +454,17 @@ test("an RSA key of fewer than 2,048 bits is not used", async () => {
   expect(await idp.check(unsigned({ alg: "RS256", kid: "weak" }))).toBe("unusable key");
 });
 
+test("a token without `kid` is tried with its key, however many keys that cannot be used come first", async () => {
+  await using idp = await identityProvider();
+  const good = await signingKey("RS256");
+  const weak = ["1", "2", "3", "4", "5"].map(weakRsaKey);
+  const token = await signed(good, CLAIMS, { kid: undefined });
+
+  idp.provider.publish(...weak, good);
+  expect(await idp.check(token)).toBe(true);
+  expect(await idp.check(unsigned({ alg: "RS256" }))).toBe("bad signature");
+});
+
 // Forms of published keys
 
 test.each<[string, alg: string, jwk: Readonly<Record<string, unknown>>]>([
