@@ -222,8 +222,8 @@ test.skipIf(skips)(
     expect({ exitCode, line: stderr.split("\n")[0] }).toEqual({
       exitCode: 1,
       line:
-        `Cannot open database "${DATA}/plants.db": its directory belongs to uid 0, and this runs as uid 65532; ` +
-        `if it is yours, give it to that user: chown -h 65532 ${DATA}`,
+        `Cannot open database "${DATA}/plants.db": its directory belongs to uid 0; ` +
+        "choose another database with --database, or give that directory to uid 65532",
     });
   },
 );

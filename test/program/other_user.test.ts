@@ -384,6 +384,26 @@ describe.skipIf(skipsOtherUser())("another user", () => {
     },
   );
 
+  test.each([
+    [0o700, ", who lets no other user in; choose another database with --database"],
+    [
+      0o755,
+      `; choose another database with --database, or give that directory to uid ${OTHER_USER}`,
+    ],
+  ])(
+    "who forgets --database in a directory of root, of mode %o, is not told to create another database",
+    (mode, advice) => {
+      using directory = emptyDirectory();
+      chmodSync(directory.path, mode);
+      const whose = mode === 0o700 ? `"${directory.path}"` : "its directory";
+      expect(runAsOther(directory.path, "token", "create", "garden")).toEqual({
+        exitCode: 1,
+        stdout: "",
+        stderr: `Cannot open database "plants.db": ${whose} belongs to uid 0${advice}\n`,
+      });
+    },
+  );
+
   test("who may not enter the directory of a database is told to be the user who may", () => {
     using directory = emptyDirectory();
     const closed = directory.at("closed");

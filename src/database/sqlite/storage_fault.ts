@@ -1,4 +1,12 @@
-import { accessSync, constants, lstatSync, statfsSync, type Stats, statSync } from "node:fs";
+import {
+  accessSync,
+  constants,
+  existsSync,
+  lstatSync,
+  statfsSync,
+  type Stats,
+  statSync,
+} from "node:fs";
 import { basename, dirname, resolve } from "node:path";
 
 import { inShell, runAs } from "./advice.ts";
@@ -59,6 +67,7 @@ function ownerFault(path: string, file: string): string {
     return `"${basename(path)}" beside it ${foreignFault(lstatSync(path), file, suffix)}`;
 
   const whose = `${path === file ? "it" : "its directory"} belongs to uid ${uid}`;
+  if (!existsSync(file)) return `${whose}; ${CHOOSE}, or give that directory to uid ${user}`;
   // What root has made or copied for this user.
   const isGift = uid === 0 && (path === directory || statSync(directory).uid === user);
   if (!isGift) return `${whose}; ${runAs(uid)}`;
@@ -83,9 +92,13 @@ export function closedDirectoryFault(path: string): string | undefined {
     return undefined;
   } catch {
     const { uid } = statSync(directory);
-    return `"${directory}" belongs to uid ${uid}, who lets no other user in; ${runAs(uid)}`;
+    // The working directory may be root's. There, root would create another database.
+    const advice = uid === 0 ? CHOOSE : runAs(uid);
+    return `"${directory}" belongs to uid ${uid}, who lets no other user in; ${advice}`;
   }
 }
+
+const CHOOSE = "choose another database with --database";
 
 function statOf(path: string): Stats | undefined {
   try {
