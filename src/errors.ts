@@ -265,6 +265,34 @@ export function requireNoMore(rest: Readonly<Record<string, never>>): void {
   if (name !== undefined) throw new TypeError(`Cannot use \`${name}\`: there is no such option`);
 }
 
+/**
+ * Calls a function of the program around the module. What it throws is printed, even if it is async:
+ * the plant may be stored, and its client needs the response.
+ *
+ * @param name The option that the function is.
+ * @returns What the function returns; `undefined` if it throws.
+ */
+export function attempt<Result>(
+  name: string,
+  call: () => Result,
+  requestId?: string,
+): Result | undefined {
+  const print = (cause: unknown) => {
+    const request = requestId === undefined ? "" : `Request ${requestId}: `;
+    console.error(`${request}\`${name}\` threw:`, cause);
+  };
+
+  try {
+    const result = call();
+    // Node ends a process whose promises reject unhandled.
+    if (result instanceof Promise) result.catch(print);
+    return result;
+  } catch (cause) {
+    print(cause);
+    return undefined;
+  }
+}
+
 /** Whether the operating system refused something, such as opening a file. */
 export function isSystemError(error: unknown): boolean {
   return error instanceof Error && "syscall" in error;

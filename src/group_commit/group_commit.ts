@@ -1,5 +1,5 @@
 import { MAX_TIMER_MS, onNextTurn, startDeadline, withDeadline } from "../async/timers.ts";
-import { PlantStoreError, requireNoMore, requireNumber } from "../errors.ts";
+import { attempt, PlantStoreError, requireNoMore, requireNumber } from "../errors.ts";
 import { type NewPlant, sizeOf } from "../plant/plant.ts";
 import { expectedAfter, lingerMsAfter, nextStep } from "./next_step.ts";
 import type { AddOutcome, PlantStore, StoreOutcome } from "./plant_store.ts";
@@ -21,7 +21,10 @@ export interface GroupCommitOptions {
    * @default {1}
    */
   readonly maxInFlight?: number | undefined;
-  /** Called after every commit that succeeded. @default does nothing */
+  /**
+   * Called after every commit that succeeded. What it throws is printed by `console.error`. @default
+   * does nothing
+   */
   readonly onCommit?: ((commit: Commit) => void) | undefined;
 }
 
@@ -430,7 +433,7 @@ async function commitBatch(
     if (settled.length === 0) return undefined;
 
     const commit = { outcomes: settled, durationMs };
-    onCommit(commit);
+    attempt("onCommit", () => onCommit(commit));
     return commit;
   } catch (error) {
     const isOfOnePlant = error instanceof PlantStoreError && error.code === "internal";

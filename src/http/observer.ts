@@ -24,8 +24,9 @@ export interface CompletedRequest extends ObservedRequest {
 }
 
 /**
- * The port of logs, metrics and traces. Its methods are called on the hot path. What they throw is
- * printed by `console.error`, and changes no response.
+ * The port of logs, metrics and traces. Its methods are called on the hot path, and nothing waits
+ * for a promise that they return. What they throw or reject with is printed by `console.error`, and
+ * changes no response.
  *
  * @example
  * ```ts

@@ -1,4 +1,4 @@
-import { type ErrorCode, ERRORS, PlantStoreError, statusOf } from "../errors.ts";
+import { attempt, type ErrorCode, ERRORS, PlantStoreError, statusOf } from "../errors.ts";
 import type { Exchange, Exchanges } from "./bearer_guard.ts";
 import { announcesBody, type BodyReader, hasUnreadableTrailers } from "./body.ts";
 import type { Cors } from "./cors.ts";
@@ -44,7 +44,8 @@ export function respond(
     const isHead = method === "HEAD";
     const path = findAndNormalize(request, findPath);
     const requestId = requestIdOf(request);
-    const clientAddress = () => options.clientAddress(request);
+    const clientAddress = () =>
+      attempt("clientAddress", () => options.clientAddress(request), requestId);
     let exchange: Exchange | undefined;
 
     const complete = (response: Response, error?: number) => {
@@ -52,23 +53,22 @@ export function respond(
       cors?.addHeaders(response, request);
       if (isHead) completeHead(response);
 
-      attempt(requestId, () =>
-        observer.onResponse({
-          method,
-          path: path?.pattern ?? "other",
-          status: response.status,
-          error,
-          durationMs: performance.now() - arrivedAt,
-          requestId,
-          clientAddress,
-          caller: exchange?.caller,
-        }),
-      );
+      const completed = {
+        method,
+        path: path?.pattern ?? "other",
+        status: response.status,
+        error,
+        durationMs: performance.now() - arrivedAt,
+        requestId,
+        clientAddress,
+        caller: exchange?.caller,
+      };
+      attempt("observer.onResponse", () => observer.onResponse(completed), requestId);
 
       // Bun reads the rest of a small body by itself. While the server is shutting down, the
       // client's next request would meet a server that has stopped.
-      const isLast = attempt(requestId, () => isShuttingDown(arrivedAt)) === true;
-      if (isLast || hasUnreadBody(request)) response.headers.set("connection", "close");
+      const isLast = attempt("isShuttingDown", () => isShuttingDown(arrivedAt), requestId);
+      if (isLast === true || hasUnreadBody(request)) response.headers.set("connection", "close");
       return response;
     };
 
@@ -77,7 +77,8 @@ export function respond(
         cause instanceof PlantStoreError
           ? cause
           : new PlantStoreError("internal", internalMessage(request), { cause });
-      attempt(requestId, () => observer.onError(error, { requestId, clientAddress }));
+      const observed = { requestId, clientAddress };
+      attempt("observer.onError", () => observer.onError(error, observed), requestId);
 
       const response = isHead ? headOf(error) : errorResponse(error);
       // RFC 9110, section 15.5.6.
@@ -129,19 +130,6 @@ export function respond(
 /** A safe method stores nothing (RFC 9110, section 9.2.1). */
 function internalMessage({ method }: Request): string | undefined {
   return method === "GET" || method === "HEAD" ? "internal error" : undefined;
-}
-
-/**
- * Calls a function of the program around the app, and prints what it throws: the plant may be stored,
- * and its client needs the response.
- */
-function attempt<Result>(requestId: string, call: () => Result): Result | undefined {
-  try {
-    return call();
-  } catch (cause) {
-    console.error(`Request ${requestId}: \`observer\` or \`isShuttingDown\` threw:`, cause);
-    return undefined;
-  }
 }
 
 /** A request's own id, if it matches {@linkcode REQUEST_ID_PATTERN}, or a new one. */

@@ -1,10 +1,13 @@
 import { expect, spyOn, test } from "bun:test";
 
+import { memoryStore } from "../../src/database/memory.ts";
 import type { PlantStoreError } from "../../src/errors.ts";
+import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import type { AppOptions } from "../../src/http/app.ts";
 import type { CompletedRequest, ObservedRequest } from "../../src/http/observer.ts";
 import { postPlant, testApp, TOKEN } from "../support/app.ts";
 import { fern, ivy, returned } from "../support/plants.ts";
+import { promisesSettled } from "../support/promises_settled.ts";
 import { readError, readPlant } from "../support/responses.ts";
 
 /** An app, and what its observer was told. */
@@ -122,28 +125,48 @@ test("the observer is told of a bad Host, and why credentials were refused, but 
   expect(JSON.stringify(errors)).not.toContain("unknown-token-0123");
 });
 
-test("what the observer and `isShuttingDown` throw is printed, and takes no response with it", async () => {
-  using print = spyOn(console, "error").mockImplementation(() => {});
-  const cause = new Error("the log is closed");
-  const fail = () => {
-    throw cause;
-  };
-  const app = testApp({
-    observer: { onError: fail, onResponse: fail },
-    isShuttingDown: fail,
-  });
+test.each<[how: string, fail: () => never]>([
+  [
+    "throw",
+    () => {
+      throw THROWN;
+    },
+  ],
+  ["reject with", () => Promise.reject(THROWN) as never],
+])(
+  "what functions of the program %s is printed, and takes no response with it",
+  async (_, fail) => {
+    using print = spyOn(console, "error").mockImplementation(() => {});
+    const app = testApp({
+      plants: groupCommit(memoryStore(), { onCommit: fail }),
+      clientAddress: fail,
+      observer: {
+        onError: fail,
+        onResponse({ clientAddress }) {
+          clientAddress();
+          return fail();
+        },
+      },
+      isShuttingDown: fail,
+    });
 
-  const stored = await app.fetch(postPlant(fern(), { "x-request-id": "request-1" }));
-  expect(await readPlant(stored)).toEqual({ status: 200, body: returned(fern()) });
-  const taken = await app.fetch(postPlant(ivy(), { "x-request-id": "request-2" }));
-  expect(await readError(taken)).toMatchObject({ status: 409, error: 4091 });
+    const stored = await app.fetch(postPlant(fern(), { "x-request-id": "request-1" }));
+    expect(await readPlant(stored)).toEqual({ status: 200, body: returned(fern()) });
+    const taken = await app.fetch(postPlant(ivy(), { "x-request-id": "request-2" }));
+    expect(await readError(taken)).toMatchObject({ status: 409, error: 4091 });
 
-  const printed = (id: string) => [
-    `Request ${id}: \`observer\` or \`isShuttingDown\` threw:`,
-    cause,
-  ];
-  expect(print.mock.calls).toEqual([
-    ...Array.from({ length: 2 }, () => printed("request-1")),
-    ...Array.from({ length: 3 }, () => printed("request-2")),
-  ]);
-});
+    await promisesSettled();
+    const called = ["clientAddress", "observer.onResponse", "isShuttingDown"];
+    expect(print.mock.calls).toEqual([
+      ["`onCommit` threw:", THROWN],
+      ...called.map((name) => [`Request request-1: \`${name}\` threw:`, THROWN]),
+      ["`onCommit` threw:", THROWN],
+      ...["observer.onError", ...called].map((name) => [
+        `Request request-2: \`${name}\` threw:`,
+        THROWN,
+      ]),
+    ]);
+  },
+);
+
+const THROWN = new Error("the log is closed");
