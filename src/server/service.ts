@@ -197,6 +197,10 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
   ]);
   const database = await withAbort(opening, stop);
   if (database === undefined) return;
+  // Root may have become the owner of the database, who has to read the files again.
+  await server.loadCertificate().catch((error: unknown) => {
+    log.warning("The certificate cannot be reloaded later", { reason: reasonOf(error) });
+  });
 
   const failStorage = (cause: Error) =>
     lifetime.fail(new PlantStoreError("storage_unavailable", "the storage failed", { cause }));

@@ -14,17 +14,23 @@ import { startTracing } from "./service.ts";
  * @throws {DatabaseError} If the database cannot be opened.
  */
 export async function checkStart(config: Config): Promise<string> {
-  await readStaticTokens(config);
-  await checkListening(config);
+  const server = new HttpServer(config, AbortSignal.abort());
+  await Promise.all([readStaticTokens(config), server.loadCertificate()]);
   const tracing = await startTracing(config, { onFailure() {}, onIgnored() {} });
   await tracing?.close();
 
-  const { database } = config;
+  // As a start does, with the rights of the database's owner: root becomes that user.
+  const verdict = await checkDatabase(config);
+  await checkListening(server);
+  return verdict;
+}
+
+async function checkDatabase({ database, production }: Config): Promise<string> {
   const pending = (await database.migrate({ dryRun: true })).map(({ tag }) => tag);
   // drizzle-kit counts them.
   const isNew = pending[0]?.startsWith("0000_") === true;
 
-  if (pending.length > 0 && !(isNew && config.production)) {
+  if (pending.length > 0 && !(isNew && production)) {
     await database.requireMigratable();
     return isNew
       ? `A start creates the database "${database.name}"`
@@ -37,10 +43,7 @@ export async function checkStart(config: Config): Promise<string> {
 }
 
 /** Listens for a moment. A port in use may be that of the server, which runs on. */
-async function checkListening(config: Config): Promise<void> {
-  const server = new HttpServer(config, AbortSignal.abort());
-  await server.loadCertificate();
-
+async function checkListening(server: HttpServer): Promise<void> {
   const respond = () => new Response(null, { status: 503 });
   try {
     server.listen({ fetch: respond, error: respond });

@@ -913,7 +913,7 @@ test.concurrent(
     expect(elsewhere.stderr).toContain("elsewhere.db");
 
     const install = blocks("Deploy", "sh").join("");
-    const [create = ""] = install.match(/(?<=^runuser -u plant-store -- ).*$/m) ?? [];
+    const [create = ""] = install.match(/^plant-store token create .*$/m) ?? [];
     const created = await runToEnd({ ...unitsServer, program: ["sh", "-c", here(create)] });
     expect(created).toMatchObject({ exitCode: 0 });
 

@@ -18,6 +18,7 @@ import { dirname, join } from "node:path";
 import { connect } from "../../src/database/sqlite/bun_driver.ts";
 import { corruptionMarker, markUnsynced } from "../../src/database/sqlite/markers.ts";
 import { post, TOKEN } from "../support/client.ts";
+import { CERTIFICATE } from "../support/dashboard.ts";
 import { filesIn } from "../support/database_fixture.ts";
 import { executable } from "../support/executable.ts";
 import { blocks } from "../support/guides.ts";
@@ -432,67 +433,132 @@ describe.skipIf(skipsOtherUser())("another user", () => {
   });
 });
 
-/** What a command would change in a file: content, mode or owner. */
-function stateOf(path: string) {
-  const { ino, ctimeMs } = lstatSync(path);
-  return { path, ino, ctimeMs };
-}
-
 const RUN_AS_OTHER = `uid ${OTHER_USER}; run this as that user: runuser -u ${OTHER_NAME} -- plant-store …`;
 
+/** A directory with a file that only root may read. */
+function rootsFile(name: string, text: string | Uint8Array<ArrayBuffer>) {
+  const directory = emptyDirectory();
+  chmodSync(directory.path, 0o700);
+  writeFileSync(directory.at(name), text, { mode: 0o600 });
+  return directory;
+}
+
+const ownersIn = (directory: string) =>
+  [...new Set(readdirSync(directory).map((name) => lstatSync(join(directory, name)).uid))].join();
+
 describe.skipIf(skipsOtherUser())("root", () => {
-  test.each([...ALL_COMMANDS, "restore saved.db"])(
-    "is refused on another user's database: %s",
-    async (command) => {
-      using other = otherDirectory();
-      expect(runAsOther(other.path, "backup", "saved.db").exitCode).toBe(0);
+  test.each([
+    "token create gate",
+    "token revoke garden",
+    "token list",
+    "token delete garden --yes",
+    "token prune",
+    "import plants.ndjson",
+    "export",
+    "check",
+    "backup copy.db",
+    "restore saved.db",
+    "migrate",
+  ])("acts as the owner of the database: %s", async (command) => {
+    using other = otherDirectory();
+    expect(runAsOther(other.path, "backup", "saved.db").exitCode).toBe(0);
+    writeFileSync(other.at("plants.ndjson"), `${jsonOf(moss({ id: 2n }))}\n`);
+    chownSync(other.at("plants.ndjson"), OTHER_USER, OTHER_USER);
 
-      writeFileSync(other.at("plants.ndjson"), `${jsonOf(moss({ id: 2n }))}\n`);
-      const files = () => readdirSync(other.path).map((name) => stateOf(other.at(name)));
-      const before = files();
+    const { exitCode, stderr } = await runToEnd({ cwd: other.path, args: command.split(" ") });
+    expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: expect.any(String) });
+    expect(ownersIn(other.path)).toBe(String(OTHER_USER));
+    expect(runAsOther(other.path, "check").exitCode).toBe(0);
+  });
 
-      const ended = await runToEnd({ cwd: other.path, args: command.split(" ") });
-
-      const says = `it belongs to ${RUN_AS_OTHER}`;
-      expect(ended).toEqual(
-        refusal(`(?:open|read|replace) database "plants.db": ${RegExp.escape(says)}`),
-      );
-      expect(files()).toEqual(before);
-    },
-  );
-
-  test("is told by another user's command who has to run the next one, and as whom if root runs it", async () => {
+  test("creates a database for the owner of its directory", async () => {
     using directory = emptyDirectory();
     const { path: cwd, at } = directory;
     chownSync(cwd, OTHER_USER, OTHER_USER);
 
     const create = `migrate --database ${at("plants.db")}`;
-    expect(runAsOther(cwd, "token", "list")).toEqual(
-      refusal(`open .*; for a new database run as ${OTHER_NAME}: plant-store ${create}`),
-    );
-    expect(await runToEnd({ cwd, args: create.split(" ") })).toEqual(
-      refusal(
-        `open database ".*": its directory belongs to uid ${OTHER_USER}; run this as that user: runuser -u ${OTHER_NAME} -- plant-store …`,
-      ),
-    );
-
-    expect(runAsOther(cwd, ...create.split(" ")).exitCode).toBe(0);
+    expect((await runToEnd({ cwd, args: create.split(" ") })).exitCode).toBe(0);
+    expect(ownersIn(cwd)).toBe(String(OTHER_USER));
     expect(runAsOther(cwd, "token", "list").exitCode).toBe(0);
   });
 
-  test("is refused in another user's directory, whether its database is root's or is not there", async () => {
+  test("serves as the owner, with the secrets that only root may read, and says so", async () => {
+    using other = otherDirectory();
+    using secrets = rootsFile("tokens", TOKEN);
+    const key = readFileSync(`${CERTIFICATE}.key`);
+    writeFileSync(secrets.at("key.pem"), key, { mode: 0o600 });
+    const tls = { TLS_CERT_FILE: `${CERTIFICATE}.crt`, TLS_KEY_FILE: secrets.at("key.pem") };
+    const env = { AUTH_TOKENS_FILE: secrets.at("tokens"), ...tls };
+
+    await using server = await startServer({ cwd: other.path, env });
+    const { pid } = server.child;
+    expect(readFileSync(`/proc/${pid}/status`, "utf8")).toMatch(
+      new RegExp(`^Uid:(?:\\s+${OTHER_USER}){4}$`, "m"),
+    );
+    const log = await server.stderr.until(/The certificate cannot be reloaded later.*/);
+    expect(log[0]).toContain("permission denied");
+    await server.stderr.until(new RegExp(`Runs as ${OTHER_NAME}, who owns the database`));
+
+    const ca = Bun.file(`${CERTIFICATE}.crt`);
+    expect((await post(server.url, undefined, { token: TOKEN, tls: { ca } })).status).toBe(200);
+    expect(ownersIn(other.path)).toBe(String(OTHER_USER));
+  });
+
+  test("imports lines and restores a backup that only root may read", async () => {
+    using other = otherDirectory();
+    expect(runAsOther(other.path, "backup", "saved.db").exitCode).toBe(0);
+    using lines = rootsFile("plants.ndjson", `${jsonOf(moss({ id: 2n }))}\n`);
+    using saved = rootsFile("saved.db", new Uint8Array(readFileSync(other.at("saved.db"))));
+    const run = (...args: string[]) => runToEnd({ cwd: other.path, args });
+
+    expect(await run("import", lines.at("plants.ndjson"))).toMatchObject({ exitCode: 0 });
+    expect(runAsOther(other.path, "export").stdout).toContain('"id":2');
+    expect(await run("restore", saved.at("saved.db"))).toMatchObject({ exitCode: 0 });
+    expect(runAsOther(other.path, "export").stdout).toBe("");
+    expect(statSync(other.database).uid).toBe(OTHER_USER);
+
+    // The newest plants are beside a file in use, where the owner of the database cannot look.
+    writeFileSync(saved.at("saved.db-wal"), "x");
+    expect(await run("restore", saved.at("saved.db"))).toEqual(
+      refusal(`restore database "${saved.at("saved.db")}": it has a WAL beside it .*`),
+    );
+  });
+
+  test("is told where the owner of the database may not write", async () => {
+    using other = otherDirectory();
+    using own = rootsFile("file", "");
+    const target = own.at("copy.db");
+    const backup = await runToEnd({ cwd: other.path, args: ["backup", target] });
+    expect(backup).toEqual(refusal(`back up to "${target}": permission denied`));
+    expect(readdirSync(own.path)).toEqual(["file"]);
+  });
+
+  test("is refused on the database of a user without a name, and changes nothing", async () => {
+    using directory = emptyDirectory();
+    const { path: cwd, at } = directory;
+    connect(at("plants.db")).close(true);
+    for (const name of ["", "plants.db"]) chownSync(at(name), 1234, 1234);
+    const before = lstatSync(at("plants.db"));
+
+    for (const command of ["token create gate", "check", "serve --port 0"])
+      expect(await runToEnd({ cwd, args: command.split(" ") }), command).toEqual(
+        refusal(
+          `open database "plants.db": it belongs to uid 1234; run this as that user: sudo -u '#1234' plant-store …`,
+        ),
+      );
+    expect(lstatSync(at("plants.db"))).toEqual(before);
+  });
+
+  test("is refused in another user's directory if the database there is root's", async () => {
     using directory = emptyDirectory();
     const { path: cwd } = directory;
     connect(directory.at("plants.db")).close(true);
     chownSync(cwd, OTHER_USER, OTHER_USER);
 
-    for (const name of ["plants.db", "new.db"]) {
-      const ended = await runToEnd({ cwd, args: ["token", "create", "gate", "--database", name] });
-      expect(ended).toEqual(
-        refusal(`open database "${name}": its directory belongs to ${RegExp.escape(RUN_AS_OTHER)}`),
-      );
-    }
-
+    const ended = await runToEnd({ cwd, args: ["token", "create", "gate"] });
+    expect(ended).toEqual(
+      refusal(`open database "plants.db": its directory belongs to ${RegExp.escape(RUN_AS_OTHER)}`),
+    );
     expect(readdirSync(cwd)).toEqual(["plants.db"]);
   });
 

@@ -14,6 +14,7 @@ import { complete, type Draft, draftIn } from "./draft.ts";
 import { withFileError } from "./errors.ts";
 import { exclusiveLock } from "./exclusive_lock.ts";
 import { requireUnmarked } from "./markers.ts";
+import { becomeOwner } from "./owner.ts";
 import { COMPANION_SUFFIXES, databaseFile, restoreDirectory, walBytes } from "./path.ts";
 import { requireOwner, requireTrustedPlace } from "./trust.ts";
 
@@ -40,12 +41,15 @@ import { requireOwner, requireTrustedPlace } from "./trust.ts";
  * @throws {Error} The system's, if something cannot be read or written: then nothing is changed.
  */
 export async function restoreSqlite(path: string, source: string, options: ReadOptions) {
-  const file = requireUsable(path, resolve(source));
+  requireUsable(resolve(source));
+  await using backup = await openBackup(source);
+  becomeOwner(path);
+  const file = requireReplaceable(path, resolve(source));
   // Fails early: checking a large backup takes minutes. The move takes the lock again.
   exclusiveLock(file, path)[Symbol.dispose]();
 
   await using draft = await draftBeside(file);
-  const result = await withAbort(copyAndCheck(source, draft.path, options), options.stop);
+  const result = await withAbort(copyAndCheck(source, backup, draft.path, options), options.stop);
   if (result === undefined) return undefined;
 
   await complete(draft, modeOf(file));
@@ -76,8 +80,8 @@ function howToImport(old: string, file: string): string | undefined {
   return existsSync(old) ? howToRunOn(`import ${inShell(old)}`, file) : undefined;
 }
 
-/** Requires that a backup can replace a database. Returns the database's file, without links. */
-function requireUsable(path: string, source: string): string {
+/** Requires a backup that has no newer plants beside it, and was not found corrupt. */
+function requireUsable(source: string): void {
   withFileError("restore", source, () => {
     // Reading a pipe would block.
     if (existsSync(source) && !statSync(source).isFile())
@@ -92,7 +96,18 @@ function requireUsable(path: string, source: string): string {
       () => `use an older backup, or to check it, ${howToRunOn("check", databaseFile(source))}`,
     );
   });
+}
 
+/** Opens a backup: after that root may become a user who could not. */
+async function openBackup(source: string): Promise<FileHandle> {
+  return await open(source).catch((cause: NodeJS.ErrnoException) => {
+    if (cause.code !== "EACCES") throw cause;
+    throw new DatabaseError(`Cannot restore "${source}": ${UNREADABLE}`, { cause });
+  });
+}
+
+/** Requires that a backup can replace a database. Returns the database's file, without links. */
+function requireReplaceable(path: string, source: string): string {
   return withFileError("replace", path, () => {
     const file = databaseFile(path);
     requireTrustedPlace(file, "create");
@@ -106,14 +121,15 @@ function requireUsable(path: string, source: string): string {
 }
 
 /** Copies a backup into a draft, and checks the copy: a message names the backup. */
-async function copyAndCheck(source: string, draft: string, { onProgress }: ReadOptions) {
+async function copyAndCheck(
+  source: string,
+  { fd }: FileHandle,
+  draft: string,
+  { onProgress }: ReadOptions,
+) {
   // Absolute, as the path of the draft in a message is.
   const backup = resolve(source);
-
-  await copyInto(draft, backup).catch((cause: NodeJS.ErrnoException) => {
-    if (cause.code !== "EACCES") throw cause;
-    throw new DatabaseError(`Cannot restore "${source}": ${UNREADABLE}`, { cause });
-  });
+  await copyInto(draft, backup, fd);
 
   return checkFile(draft, (finding) => `it is corrupt: ${finding}`, onProgress).catch(
     ({ message }: Error) => {
@@ -123,13 +139,15 @@ async function copyAndCheck(source: string, draft: string, { onProgress }: ReadO
 }
 
 /** The two files share their blocks if the file system can do that. */
-async function copyInto(draft: string, backup: string): Promise<void> {
+async function copyInto(draft: string, backup: string, fd: number): Promise<void> {
   try {
     await copyFile(backup, draft, constants.COPYFILE_FICLONE);
   } catch (error) {
-    // A container's filter of system calls may refuse copy_file_range(2).
-    if ((error as NodeJS.ErrnoException).code !== "EPERM") throw error;
-    await pipeline(createReadStream(backup), createWriteStream(draft));
+    // A container's filter of system calls may refuse copy_file_range(2), and only root may have been
+    // able to open the backup.
+    if (!["EPERM", "EACCES"].includes((error as NodeJS.ErrnoException).code ?? "")) throw error;
+    const opened = createReadStream(backup, { fd, start: 0, autoClose: false });
+    await pipeline(opened, createWriteStream(draft));
   }
 }
 

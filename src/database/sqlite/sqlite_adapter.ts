@@ -15,6 +15,7 @@ import { howToRunOn } from "./advice.ts";
 import { requireWritableFiles, warningsOf } from "./files.ts";
 import type { Migration } from "./migrations.ts";
 import type { ConnectOptions } from "./opening.ts";
+import { becomeOwner } from "./owner.ts";
 import { databaseFile, sqlitePath } from "./path.ts";
 import { allTokens } from "./token_pages.ts";
 import { deserializeError, encodeBatch, startWorker } from "./worker_calls.ts";
@@ -38,27 +39,40 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
     describe: () => ({ adapter: "sqlite", path }),
     howToRun: (command) => howToRunOn(command, resolve(path)),
 
-    openForServing: (options) => openSqliteWorker(path, options),
+    openForServing: (options) => {
+      const owner = becomeOwner(path);
+      if (owner !== undefined) options.onInfo?.(`Runs as ${owner}, who owns the database`, {});
+      return openSqliteWorker(path, options);
+    },
     openForWriting: async ({ create = false, onCreate } = {}) =>
       await openHere(path, {
         access: create ? "create" : "write",
         onMigrated: (_, isNew) => isNew && onCreate?.(resolve(path)),
       }),
 
-    openPlants: async () => (await import("./pages.ts")).openPlants(path),
+    openPlants: async () => {
+      becomeOwner(path);
+      return (await import("./pages.ts")).openPlants(path);
+    },
     // May write: a database of an older version has to be migrated first.
     openForListing: () => openHere(path, { access: "write" }),
 
-    check: async (options) => (await import("./check.ts")).checkSqlite(path, options),
-    backup: async (target, options) =>
-      (await import("./backup.ts")).backupSqlite(path, target, options),
+    check: async (options) => {
+      becomeOwner(path);
+      return (await import("./check.ts")).checkSqlite(path, options);
+    },
+    backup: async (target, options) => {
+      becomeOwner(path);
+      return (await import("./backup.ts")).backupSqlite(path, target, options);
+    },
     restore: async (source, options) =>
       (await import("./restore.ts")).restoreSqlite(path, source, options),
     migrate: (options) => migrateSqlite(path, options),
-    requireMigratable: async () =>
-      (await import("./errors.ts")).withFileError("open", path, () =>
-        requireWritableFiles(databaseFile(path)),
-      ),
+    requireMigratable: async () => {
+      becomeOwner(path);
+      const { withFileError } = await import("./errors.ts");
+      withFileError("open", path, () => requireWritableFiles(databaseFile(path)));
+    },
   };
 }
 
@@ -163,6 +177,7 @@ function metricsOf({ walBytes, checkpointFailures, checkedAt }: Facts): readonly
 
 /** Opens a database on this thread, for a command. */
 async function openHere(path: string, options: ConnectOptions): Promise<Database> {
+  becomeOwner(path);
   const { connect } = await import("./bun_driver.ts");
   const { sqliteDatabase } = await import("./sqlite_database.ts");
   const { toFileError } = await import("./errors.ts");
@@ -192,6 +207,7 @@ async function migrateSqlite(
   const { MIGRATIONS, missingMigrations, migrationScript } = await import("./migrations.ts");
   const { withFileError } = await import("./errors.ts");
   let migrations: readonly Migration[] = [];
+  becomeOwner(path);
 
   if (!dryRun) {
     const onMigrated: ConnectOptions["onMigrated"] = (applied, isNew) => {
