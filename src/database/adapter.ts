@@ -107,7 +107,7 @@ export interface DatabaseAdapter {
  * How to open a database: `create` creates it if there is none, or has no tables; `write` and `read`
  * need one.
  */
-export type Access = "create" | "write" | "read";
+export type DatabaseAccess = "create" | "write" | "read";
 
 /**
  * Takes a line for the user or the log about a problem that loses no data: `reason` says why in

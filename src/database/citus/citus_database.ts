@@ -3,8 +3,8 @@ import { PlantStoreError } from "../../errors.ts";
 import type { PlantStore, StoreOutcome } from "../../group_commit/plant_store.ts";
 import type { NewPlant } from "../../plant/plant.ts";
 import {
-  type Access,
   type CreationOptions,
+  type DatabaseAccess,
   type DatabaseMetric,
   type ServingDatabase,
   type ServingOptions,
@@ -13,8 +13,8 @@ import type { Database } from "../database.ts";
 import {
   consequencesOf,
   PostgresFailure,
+  rejectionOf,
   toDatabaseError,
-  unavailable,
   withDatabaseError,
 } from "../postgres/errors.ts";
 import { Pool } from "../postgres/pool.ts";
@@ -52,7 +52,7 @@ type Log = Required<Pick<ServingOptions, "onWarning" | "onInfo">>;
 /** How a command opens it. */
 interface OpenOptions extends Pick<CreationOptions, "onCreate"> {
   /** @default {"create"} */
-  readonly access?: Access;
+  readonly access?: DatabaseAccess;
 }
 
 /**
@@ -164,7 +164,7 @@ async function untilOne(probes: readonly Promise<void>[]): Promise<void> {
 
 /** How {@linkcode openCluster} opens a cluster. */
 interface ClusterOptions extends Log, Pick<CreationOptions, "onCreate"> {
-  readonly access: Access;
+  readonly access: DatabaseAccess;
   readonly isServing: boolean;
 }
 
@@ -316,7 +316,7 @@ async function addByMap(
     if (pending.length === 0) return outcomes;
     if (attempt > 0) await pause(backoffMs(attempt));
     await withDeadline(refresh(), deadline - performance.now(), () => {
-      throw unavailable(new PostgresFailure("DEADLINE"));
+      throw rejectionOf(new PostgresFailure("DEADLINE"));
     });
   }
 }

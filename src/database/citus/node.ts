@@ -1,7 +1,7 @@
 import type { StoreOutcome } from "../../group_commit/plant_store.ts";
 import type { NewPlant } from "../../plant/plant.ts";
 import type { DatabaseMetric } from "../adapter.ts";
-import { PostgresFailure, unavailable } from "../postgres/errors.ts";
+import { PostgresFailure, rejectionOf } from "../postgres/errors.ts";
 import { Pool, poolMetrics, type Work } from "../postgres/pool.ts";
 import {
   MAX_IN_FLIGHT,
@@ -106,7 +106,7 @@ export class CitusNode {
     deadline: number,
   ): Promise<{ readonly outcomes: readonly StoreOutcome[]; readonly hasMoved: boolean }> {
     const refusal = refusalOf(map, this.id);
-    if (refusal !== undefined) throw unavailable(refusal);
+    if (refusal !== undefined) throw rejectionOf(refusal);
 
     const outcomes: StoreOutcome[] = [];
     let hasMoved = false;
@@ -135,7 +135,7 @@ export class CitusNode {
     const before = this.#failure;
     try {
       const refusal = refusalOf(this.#map(), this.id);
-      if (refusal !== undefined) throw unavailable(refusal);
+      if (refusal !== undefined) throw rejectionOf(refusal);
 
       const id = idOn(this.#map(), this.id);
       if (id !== undefined) await this.pool.run(repeatingMoves(probeNode(id)), timeoutMs);

@@ -114,11 +114,18 @@ export function consequencesOf(error: unknown): Consequences {
   return CONSEQUENCES.find(([codes]) => codes.test(codeOf(error)))?.[1] ?? FAULT;
 }
 
-/** The error for the caller of failed work, as the port of stores has it; a bug as it is. */
+/**
+ * The error for the caller of failed work, as the port of stores has it, with the failure as its
+ * cause for the log; a bug as it is.
+ */
 export function rejectionOf(error: unknown): unknown {
   const { work } = consequencesOf(error);
   if (work === "refuse data") return new PlantStoreError("internal", undefined, { cause: error });
-  return work === "fault" ? error : unavailable(error);
+  if (work === "fault") return error;
+
+  const reason = forCode(REASONS, codeOf(error)) ?? "storage is gone";
+  const message = `${reason}; the plant may or may not be stored, send it again later`;
+  return new PlantStoreError("storage_unavailable", message, { cause: error });
 }
 
 const NOT_IN_TIME = "storage did not finish in time";
@@ -202,13 +209,6 @@ function wordsFor(code: string): string {
 
 function forCode(words: Readonly<Record<string, string>>, code: string): string | undefined {
   return Object.entries(words).find(([prefix]) => code.startsWith(prefix))?.[1];
-}
-
-/** `storage_unavailable`; the failure is its cause, for the log. */
-export function unavailable(cause: unknown): PlantStoreError {
-  const reason = forCode(REASONS, codeOf(cause)) ?? "storage is gone";
-  const message = `${reason}; the plant may or may not be stored, send it again later`;
-  return new PlantStoreError("storage_unavailable", message, { cause });
 }
 
 /**

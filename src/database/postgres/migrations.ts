@@ -71,7 +71,7 @@ export async function pendingMigrations(connection: Connection): Promise<readonl
 }
 
 /**
- * Requires the privileges without which {@linkcode migrate} fails. Only the owner of the tables, who owns
+ * Requires the privileges without which {@linkcode migrateSchema} fails. Only the owner of the tables, who owns
  * the ledger as well, may alter them.
  *
  * @throws {DatabaseError} If the role does not have them.
@@ -147,7 +147,7 @@ COMMIT;
  * @throws {DatabaseError} As {@linkcode pendingMigrations}; or if the role may not create or alter tables,
  *   or another session keeps its lock.
  */
-export async function migrate(
+export async function migrateSchema(
   connection: Connection,
   patienceMs: number,
 ): Promise<readonly Migration[]> {

@@ -1,7 +1,7 @@
 import { backoffMs, pause, startDeadline, withDeadline } from "../../async/timers.ts";
 import type { DatabaseMetric } from "../adapter.ts";
 import type { Connection } from "./connection.ts";
-import { consequencesOf, PostgresFailure, rejectionOf, unavailable } from "./errors.ts";
+import { consequencesOf, PostgresFailure, rejectionOf } from "./errors.ts";
 import {
   type ConnectionFacts,
   type ConnectionState,
@@ -207,7 +207,7 @@ export class Pool {
 
   /** Waits for a connection until the deadline. */
   #acquire(deadline: number): Promise<PooledConnection> {
-    if (this.#isClosed) throw unavailable(new PostgresFailure("DISPOSED"));
+    if (this.#isClosed) throw rejectionOf(new PostgresFailure("DISPOSED"));
 
     const entry = Promise.withResolvers<PooledConnection>();
     this.#waiting.add(entry);
@@ -216,7 +216,7 @@ export class Pool {
 
     return withDeadline(entry.promise, deadline - performance.now(), () => {
       this.#waiting.delete(entry);
-      throw unavailable(this.#lastConnectFailure ?? this.#timedOut());
+      throw rejectionOf(this.#lastConnectFailure ?? this.#timedOut());
     });
   }
 

@@ -2,8 +2,8 @@ import { withDeadline } from "../../async/timers.ts";
 import { TOKENS_MAX_AGE_MS } from "../../auth/token_store.ts";
 import type { PlantStore } from "../../group_commit/plant_store.ts";
 import type {
-  Access,
   CreationOptions,
+  DatabaseAccess,
   DatabaseAdapter,
   DatabaseMetric,
   OnWarning,
@@ -14,7 +14,13 @@ import { type Database, DatabaseError, keysetPages } from "../database.ts";
 import type { Connection } from "./connection.ts";
 import { PostgresFailure, withDatabaseError } from "./errors.ts";
 import { failover, type Servers } from "./failover.ts";
-import { migrate, MIGRATIONS, pendingMigrations, requireCreate, scriptOf } from "./migrations.ts";
+import {
+  migrateSchema,
+  MIGRATIONS,
+  pendingMigrations,
+  requireCreate,
+  scriptOf,
+} from "./migrations.ts";
 import { missingStandby } from "./missing_standby.ts";
 import { durablePage } from "./pages.ts";
 import { Pool, poolMetrics, type PoolOptions } from "./pool.ts";
@@ -56,7 +62,7 @@ export interface PostgresDatabase extends Database {
 /** How a PostgreSQL database is opened. */
 export interface PostgresOptions {
   /** `create` creates missing tables; `write` and `read` need them. @default {"create"} */
-  readonly access?: Access;
+  readonly access?: DatabaseAccess;
   /**
    * How many batches may be in flight at once, each on its own connection.
    *
@@ -241,7 +247,7 @@ export async function migratePostgres(
   { dryRun, onCreate }: Parameters<DatabaseAdapter["migrate"]>[0],
 ): ReturnType<DatabaseAdapter["migrate"]> {
   const pending = await onFirst(reached, MIGRATE_TIMEOUT_MS, (connection) =>
-    dryRun ? pendingMigrations(connection) : migrate(connection, PATIENCE_MS.migrate),
+    dryRun ? pendingMigrations(connection) : migrateSchema(connection, PATIENCE_MS.migrate),
   );
   if (!dryRun && pending.length === MIGRATIONS.length) onCreate?.(reached.url.database);
   return pending.map((migration) => ({ tag: migration.tag, script: scriptOf(migration) }));
@@ -295,7 +301,7 @@ async function refuseDistributed({ query }: Connection): Promise<void> {
  *
  * @returns Whether it has created them.
  */
-async function requireSchema(connection: Connection, access: Access): Promise<boolean> {
+async function requireSchema(connection: Connection, access: DatabaseAccess): Promise<boolean> {
   const pending = await pendingMigrations(connection);
   if (pending.length === 0) return false;
 
@@ -305,7 +311,7 @@ async function requireSchema(connection: Connection, access: Access): Promise<bo
     throw new DatabaseError(`its tables are those of an older version: ${howToRun("migrate")}`);
 
   // Of several that start together, one creates them.
-  return (await migrate(connection, PATIENCE_MS.open)).length === MIGRATIONS.length;
+  return (await migrateSchema(connection, PATIENCE_MS.open)).length === MIGRATIONS.length;
 }
 
 const NO_TABLES = "it has no plant-store tables";

@@ -3,7 +3,7 @@ import { existsSync, statSync } from "node:fs";
 import { basename } from "node:path";
 
 import { sleepSync } from "../../async/timers.ts";
-import type { Access } from "../adapter.ts";
+import type { DatabaseAccess } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { howToRunOn } from "./advice.ts";
 import { requireUnmarked } from "./markers.ts";
@@ -18,7 +18,7 @@ import { createPrivateFile, readTrusted, requireTrustedPlace } from "./trust.ts"
  * @param file From {@linkcode databaseFile}.
  * @throws {DatabaseError} If one cannot be used: the message names it.
  */
-export function requireFiles(file: string, access: Access): void {
+export function requireFiles(file: string, access: DatabaseAccess): void {
   if (access !== "read") requireSound(file);
   requireTrustedPlace(file, access);
   requireNoLeftovers(file);
@@ -73,14 +73,14 @@ function requireNoLeftovers(file: string): void {
 }
 
 /** Requires that there is a database file. */
-function requireDatabaseFile(file: string, access: Access): void {
+function requireDatabaseFile(file: string, access: DatabaseAccess): void {
   const stats = statSync(file, { throwIfNoEntry: false });
   if (stats === undefined) throw new DatabaseError(isMissing(file, access));
   if (!stats.isFile()) throw new DatabaseError("it is not a file");
 }
 
 /** A disk that is not mounted comes first: it would hide what is stored below its mount point. */
-function isMissing(file: string, access: Access): string {
+function isMissing(file: string, access: DatabaseAccess): string {
   return access === "read"
     ? "there is no such file; choose another with --database"
     : `there is no such file: mount its disk, or choose another with --database; for a new database ${howToRunOn("migrate", file)}`;

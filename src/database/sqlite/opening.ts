@@ -1,4 +1,4 @@
-import type { Access } from "../adapter.ts";
+import type { DatabaseAccess } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { howToRunOn } from "./advice.ts";
 import type { Driver, SqliteConnection } from "./driver.ts";
@@ -28,7 +28,7 @@ export interface ConnectOptions {
    *
    * @default {"create"}
    */
-  readonly access?: Access;
+  readonly access?: DatabaseAccess;
 
   /**
    * Called with the migrations that were applied, and whether that created the database.

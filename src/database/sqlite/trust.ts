@@ -14,7 +14,7 @@ import {
 } from "node:fs";
 import { basename, dirname, join } from "node:path";
 
-import type { Access } from "../adapter.ts";
+import type { DatabaseAccess } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { inShell, runAs } from "./advice.ts";
 import { ownUser, SEES_PROCESS } from "./own_process.ts";
@@ -27,7 +27,7 @@ import { COMPANION_SUFFIXES, MARKERS, RESTORE_SUFFIX } from "./path.ts";
  * @param file From {@linkcode databaseFile}.
  * @throws {DatabaseError} If the place is not safe. The message says why, and what to do.
  */
-export function requireTrustedPlace(file: string, access: Access): void {
+export function requireTrustedPlace(file: string, access: DatabaseAccess): void {
   requireNotRoot(file, "it");
   requireNotRoot(dirname(file), "its directory");
   if (access !== "read") requireOwnDirectory(file);

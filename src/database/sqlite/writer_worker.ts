@@ -1,6 +1,6 @@
 // The Worker that holds the connection which writes: it may hang in an fsync, and the server's own
 // thread may not.
-import type { Access } from "../adapter.ts";
+import type { DatabaseAccess } from "../adapter.ts";
 import type { BackgroundApi, Checked } from "./background_worker.ts";
 import { connect } from "./bun_driver.ts";
 import { identityOf } from "./file_identity.ts";
@@ -56,7 +56,7 @@ const api = {
    *
    * @param walBytes Where to keep what the WAL holds.
    */
-  async open(path: string, access: Access, walBytes: SharedArrayBuffer): Promise<void> {
+  async open(path: string, access: DatabaseAccess, walBytes: SharedArrayBuffer): Promise<void> {
     // Starts while this thread connects, and before clients can take the file descriptors that the
     // Worker needs: Bun ends a process that has none for a new one.
     const { call, failed, terminate } = startWorker<BackgroundApi>("background");

@@ -1,6 +1,6 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
 
-import type { Access } from "../../../src/database/adapter.ts";
+import type { DatabaseAccess } from "../../../src/database/adapter.ts";
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import { fern, insertOf, moss } from "../../support/plants.ts";
 import { skipsCluster, startCluster, waitingProcess } from "../../support/postgres.ts";
@@ -24,7 +24,7 @@ async function startPair() {
   const before = stack.use(startProxy(primary.port));
 
   const hosts = [before, standby].map(({ port }) => `127.0.0.1:${port}`).join();
-  const open = (access: Access = "write", role = "postgres") => {
+  const open = (access: DatabaseAccess = "write", role = "postgres") => {
     const url = parsePostgresUrl(`postgres://${role}@${hosts}/postgres?connect_timeout=60`);
     return openPostgres(url, { access, isServing: access !== "read" });
   };
