@@ -25,10 +25,11 @@ export const serve: Subcommand = {
 
 /** For scripts every refusal is a usage error. */
 async function checkOnly({ io, config, ignored }: Call): Promise<void> {
-  for (const warning of ignored()) io.stderr(`${warning}\n`);
+  const warn = (sentence: string) => io.stderr(`${sentence}\n`);
+  ignored().forEach(warn);
 
   try {
-    const result = await withAbort(checkStart(await config()), io.stop);
+    const result = await withAbort(checkStart(await config(), warn), io.stop);
     if (result === undefined) throw new CommandError("Stopped: the check is incomplete");
     await writeOutput(io, `${result}\n`);
   } catch (error) {

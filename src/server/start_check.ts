@@ -1,6 +1,6 @@
 import { readStaticTokens } from "../settings/secret_files.ts";
 import type { Config } from "../settings/settings.ts";
-import { HttpServer, PortInUseError } from "./http_server.ts";
+import { HttpServer, originOf, PortInUseError } from "./http_server.ts";
 import { startTracing } from "./service.ts";
 
 /**
@@ -8,12 +8,16 @@ import { startTracing } from "./service.ts";
  * the address and the port, and the database, which is neither created nor migrated. The server may
  * run.
  *
+ * @param onWarning Takes a sentence about what would refuse a start if the server did not run.
  * @returns What a start would do to the database, as a sentence.
  * @throws {ConfigError} If a file or a variable cannot be used.
  * @throws {CommandError} If this machine does not have the address, or the user may not use the port.
  * @throws {DatabaseError} If the database cannot be opened.
  */
-export async function checkStart(config: Config): Promise<string> {
+export async function checkStart(
+  config: Config,
+  onWarning: (sentence: string) => void,
+): Promise<string> {
   const server = new HttpServer(config, AbortSignal.abort());
   await Promise.all([readStaticTokens(config), server.loadCertificate()]);
   const tracing = await startTracing(config, { onFailure() {}, onIgnored() {} });
@@ -21,7 +25,9 @@ export async function checkStart(config: Config): Promise<string> {
 
   // As a start does, with the rights of the database's owner: root becomes that user.
   const verdict = await checkDatabase(config);
-  await checkListening(server);
+  // It may be that of the server, which runs on.
+  if ((await isPortInUse(server)) && !(await isServed(config)))
+    onWarning(`Port ${config.port} is in use by another program: no Plant Store responds there`);
   return verdict;
 }
 
@@ -42,13 +48,40 @@ async function checkDatabase({ database, production }: Config): Promise<string> 
   return `The database "${database.name}" is up to date`;
 }
 
-/** Listens for a moment. A port in use may be that of the server, which runs on. */
-async function checkListening(server: HttpServer): Promise<void> {
+/**
+ * Listens for a moment.
+ *
+ * @throws {CommandError} As {@linkcode checkStart}.
+ */
+async function isPortInUse(server: HttpServer): Promise<boolean> {
   const respond = () => new Response(null, { status: 503 });
   try {
     server.listen({ fetch: respond, error: respond });
+    return false;
   } catch (error) {
     if (!(error instanceof PortInUseError)) throw error;
+    return true;
+  } finally {
+    await server.stop(0);
   }
-  await server.stop(0);
+}
+
+/** How long a server may take to respond, in milliseconds. */
+const PROBE_TIMEOUT_MS = 1_000;
+
+/** Whether a server responds on the port: with HTTPS or without, since that may be the change. */
+async function isServed(config: Config): Promise<boolean> {
+  const { host } = new URL(originOf(config));
+  const probes = ["http", "https"].map(async (scheme) => {
+    const response = await fetch(`${scheme}://${host}/livez`, {
+      redirect: "manual",
+      signal: AbortSignal.timeout(PROBE_TIMEOUT_MS),
+      tls: { rejectUnauthorized: false },
+    });
+    if ((await response.text()) !== '{"status":"ok"}') throw new Error("not a Plant Store");
+  });
+  return await Promise.any(probes).then(
+    () => true,
+    () => false,
+  );
 }
