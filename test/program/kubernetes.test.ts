@@ -125,8 +125,10 @@ describe.skipIf(skipsPods())("with no rights, and on a read-only system", () => 
   test("the pod on SQLite starts on a volume that all users may write to, and a backup beside it can be restored", async () => {
     using home = emptyDirectory();
     chmodSync(home.path, 0o755);
-    const backups = volume(home, "backups");
-    const volumes = { "/data": volume(home, "data"), "/backups": backups };
+    const volumes = { "/data": volume(home, "data"), "/backups": volume(home, "backups") };
+    const backups = home.at("backups/db");
+    mkdirSync(backups, { mode: 0o700 });
+    chownSync(backups, 65_532, 65_532);
 
     const old = Array.from({ length: 14 }, (_, day) => `plant-store-backup-1${10 + day}.db`);
     for (const [day, name] of old.entries()) {
@@ -154,7 +156,9 @@ describe.skipIf(skipsPods())("with no rights, and on a read-only system", () => 
       );
       const [, args = ""] = line.exec(lines) ?? [];
       // Its own working directory and PATH are for kubectl.
-      const named = args.replace("NAME", "/backups/plant-store-backup-2").replace("TIME", replaced);
+      const named = args
+        .replace("NAME", "/backups/db/plant-store-backup-2")
+        .replace("TIME", replaced);
       const env = (shell.env ?? []).filter(({ name }) => name !== "PATH");
       return runToEnd(inPod({ env, args: named.split(" ") }));
     };

@@ -13,7 +13,7 @@ import { complete, draftIn } from "./draft.ts";
 import { CODES, primaryCodeOf, withFileError } from "./errors.ts";
 import { requireUnmarked } from "./markers.ts";
 import { databaseFile } from "./path.ts";
-import { requireNotRoot } from "./trust.ts";
+import { requireNotRoot, requireOwnDirectory } from "./trust.ts";
 import { reasonOfCall, startWorker } from "./worker_calls.ts";
 
 /**
@@ -28,7 +28,7 @@ import { reasonOfCall, startWorker } from "./worker_calls.ts";
  * @param target An absolute path.
  * @returns The number of plants in the copy; `undefined` if stopped, which leaves no file.
  * @throws {DatabaseError} If the database cannot be read or copied, or is marked as corrupt; if the
- *   target's directory has no hard links, or root makes a backup in another user's.
+ *   target's directory has no hard links, or another user can replace what is in it.
  * @throws {Error} The system's, if the file is there already or cannot be written.
  */
 export async function backupSqlite(
@@ -42,7 +42,7 @@ export async function backupSqlite(
   // Without links, which could lead elsewhere in a moment.
   const directory = await realpath(dirname(target));
   const file = join(directory, basename(target));
-  requireNotRoot(directory, `Cannot back up to "${target}": its directory`);
+  requireOwnPlace(file, target);
   requireNothingBeside(file);
 
   await using draft = await draftIn(directory);
@@ -75,6 +75,17 @@ export async function backupSqlite(
   await link(draft.path, file);
   await draft.parent.sync();
   return plants;
+}
+
+/** Whoever can replace a draft by a directory of theirs gets all plants. */
+function requireOwnPlace(file: string, target: string): void {
+  try {
+    requireNotRoot(dirname(file), "its directory");
+    requireOwnDirectory(file);
+  } catch (cause) {
+    if (!(cause instanceof DatabaseError)) throw cause;
+    throw new DatabaseError(`Cannot back up to "${target}": ${cause.message}`, { cause });
+  }
 }
 
 /** VACUUM copies what it can reach: the copy of a corrupt tree is sound, with rows missing. */

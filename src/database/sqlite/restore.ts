@@ -16,7 +16,7 @@ import { exclusiveLock } from "./exclusive_lock.ts";
 import { requireUnmarked } from "./markers.ts";
 import { becomeOwner } from "./owner.ts";
 import { COMPANION_SUFFIXES, databaseFile, restoreDirectory, walBytes } from "./path.ts";
-import { requireOwner, requireTrustedPlace } from "./trust.ts";
+import { requireOwnDirectory, requireOwner, requireTrustedPlace } from "./trust.ts";
 
 /**
  * Replaces a database, which may be missing or corrupt, by a copy of a backup. Moves its files into
@@ -86,6 +86,8 @@ function requireUsable(source: string): void {
     // Reading a pipe would block.
     if (existsSync(source) && !statSync(source).isFile())
       throw new DatabaseError("it is not a file");
+    // Whoever can replace a backup decides which tokens are accepted: the file behind a link, or the link.
+    for (const place of [databaseFile(source), source]) requireOwnDirectory(place);
     // The newest plants of a file in use, or of a copy of it, are in the WAL.
     if (walBytes(source) > 0)
       throw new DatabaseError(

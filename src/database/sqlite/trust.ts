@@ -85,11 +85,14 @@ export function requireOwner(path: string, name: string): void {
 }
 
 /**
- * Requires that no other user can replace the files of a database: others can write to its
- * directory only if it is sticky, as `/tmp` is, and the file is this user's. Members of the
+ * Requires that no other user can replace a database, a backup included: others can write to its
+ * directory only if it is sticky, as `/tmp` is, and the file is this user's or root's. Members of the
  * directory's group are trusted.
+ *
+ * @param file An absolute path, of a file that need not exist yet.
+ * @throws {DatabaseError} If another user can replace it. The message says what to do.
  */
-function requireOwnDirectory(file: string): void {
+export function requireOwnDirectory(file: string): void {
   const user = ownUser();
   if (user === undefined) return; // Not POSIX, or Deno.
 
@@ -97,7 +100,7 @@ function requireOwnDirectory(file: string): void {
   const { uid, mode } = statSync(directory);
   const isOpenToAll = (mode & 0o002) !== 0;
   const isSticky = (mode & 0o1000) !== 0;
-  const isOurs = (statSync(file, { throwIfNoEntry: false })?.uid ?? user) === user;
+  const isOurs = [user, 0].includes(statSync(file, { throwIfNoEntry: false })?.uid ?? user);
   if (isTrusted(uid, file) && (!isOpenToAll || (isSticky && isOurs))) return;
 
   // A pod of Kubernetes can only make one: a volume is root's.

@@ -2,6 +2,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 import {
   chmodSync,
   chownSync,
+  copyFileSync,
   mkdirSync,
   readdirSync,
   readFileSync,
@@ -15,6 +16,7 @@ import { basename, join } from "node:path";
 import { DatabaseError } from "../../../src/database/database.ts";
 import { connect } from "../../../src/database/sqlite/bun_driver.ts";
 import { openPlants } from "../../../src/database/sqlite/pages.ts";
+import { sqliteAdapter } from "../../../src/database/sqlite/sqlite_adapter.ts";
 import { addPlants } from "../../support/add_plants.ts";
 import { openWorker } from "../../support/database_fixture.ts";
 import { skipped } from "../../support/missing.ts";
@@ -67,7 +69,7 @@ function plantJournal(file: string): void {
 
 /** A marker as the program writes it. */
 function forgeMarker(file: string): void {
-  writeFileSync(file, JSON.stringify({ version: 1, finding: "forged", foundAt: "" }));
+  writeFileSync(file, JSON.stringify({ finding: "forged", foundAt: "" }));
 }
 
 const makePipe = (file: string) => void Bun.spawnSync(["mkfifo", file]);
@@ -174,6 +176,47 @@ test("connect() for writing in a directory that all can write to creates no file
     `other users can write to its directory, and so replace it: chown ${process.getuid?.()} ${directory.path} && chmod o-w ${directory.path}, or make a directory in it: mkdir -m 700 ${directory.at("db")}`,
   );
   expect(readdirSync(directory.path)).toEqual([]);
+});
+
+test.each([
+  ["only its owner can write to", 0o700, false],
+  ["all can write to, but only replace their own files", 0o1777, false],
+  ["all can write to", 0o777, true],
+])("backup into, and restore from, a directory that %s (%o)", async (_who, mode, isRefused) => {
+  using own = emptyDirectory();
+  using directory = emptyDirectory();
+  connect(own.at("plants.db")).close();
+  const adapter = sqliteAdapter(own.at("plants.db"));
+  const options = { stop: new AbortController().signal, onProgress: () => {} };
+  const chown = `chown ${process.getuid?.()} ${directory.path} && chmod o-w ${directory.path}`;
+  const says = `other users can write to its directory, and so replace it: ${chown}, or`;
+
+  const saved = directory.at("saved.db");
+  const linked = own.at("linked.db");
+  symlinkSync(saved, linked);
+  // Others may lead a link of theirs to whatever they like.
+  const link = directory.at("link.db");
+  await adapter.backup(own.at("kept.db"), options);
+  symlinkSync(own.at("kept.db"), link);
+
+  chmodSync(directory.path, mode);
+  if (!isRefused) {
+    expect(await adapter.backup(saved, options)).toBe(0);
+    for (const source of [saved, linked, link])
+      expect(await adapter.restore(source, options)).toMatchObject({ plants: 0 });
+    return;
+  }
+
+  await expect(adapter.backup(saved, options)).rejects.toThrow(
+    `Cannot back up to "${saved}": ${says} make a directory in it: mkdir -m 700 ${directory.at("db")}`,
+  );
+  expect(readdirSync(directory.path)).toEqual(["link.db"]);
+  copyFileSync(own.at("kept.db"), saved);
+  for (const source of [saved, linked, link])
+    await expect(adapter.restore(source, options)).rejects.toThrow(
+      `Cannot restore database "${source}": ${says} use another directory`,
+    );
+  expect(readdirSync(own.path).filter((name) => name.includes("replac"))).toEqual([]);
 });
 
 test("what connect() says can be pasted into a shell, whatever the path has in it", () => {
