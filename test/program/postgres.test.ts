@@ -139,7 +139,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       await using database = await emptyDatabase();
       await database.migrate();
       await database.run(
-        `ALTER TABLE plants ADD CHECK ("${TEXT}" <> 'Fern')`,
+        `ALTER TABLE plants ADD CONSTRAINT no_fern CHECK ("${TEXT}" <> 'Fern')`,
         `CREATE UNIQUE INDEX one_of_a_name ON plants ("${TEXT}")`,
       );
 
@@ -147,9 +147,9 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       await using server = await startServer({ env });
       expect((await post(server.url, moss())).status).toBe(200);
 
-      for (const [name, code] of [
-        ["Fern", "23514"],
-        ["Moss", "23505"],
+      for (const [name, constraint] of [
+        ["Fern", "no_fern"],
+        ["Moss", "one_of_a_name"],
       ] as const) {
         const response = await post(server.url, fern({ id: 2n, [TEXT]: name }));
         expect([response.status, await response.json()]).toEqual([
@@ -159,13 +159,13 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
 
         // PostgreSQL says more: "Failing row contains (2, Fern, null)". At the end of the scope no
         // plant may be in the log.
-        await server.stderr.until(new RegExp(`"level":"ERROR".*${code}`));
+        await server.stderr.until(new RegExp(`"level":"ERROR".*${constraint}`));
       }
 
       expect(await database.importLines(`${jsonOf(fern())}\n`)).toEqual({
         exitCode: 1,
         stdout: "",
-        stderr: "Cannot add plants: unexpected error (23514)\n",
+        stderr: 'Cannot add plants: refused by constraint "no_fern" of table "plants" (23514)\n',
       });
     },
   );
