@@ -1,3 +1,4 @@
+import type { DatabaseMetric, OnWarning } from "../adapter.ts";
 import { PostgresFailure } from "./errors.ts";
 import type { Work } from "./pool.ts";
 
@@ -29,3 +30,37 @@ const WAITING = `SELECT current_setting('synchronous_standby_names') AS names,
     (SELECT count(*)::int FROM pg_catalog.pg_stat_replication) AS standbys
   FROM pg_catalog.pg_stat_activity WHERE usename = current_user AND wait_event = 'SyncRep'
     AND query_start < now() - interval '500 ms' LIMIT 1`;
+
+/**
+ * Watches `synchronous_standby_names`. If a server is promoted without it, commits wait for no
+ * standby, and a plant with a 200 is on that server only.
+ *
+ * @param onWarning Called when the setting was there before, and is empty.
+ */
+export function standbyWatch(onWarning: OnWarning = () => {}) {
+  let names: string | undefined;
+
+  return {
+    /** Takes the setting of the server in use; `undefined` if that is not known. */
+    see(found: string | undefined): void {
+      if (found === "" && names)
+        onWarning(
+          `New plants are on one server only: synchronous_standby_names is empty, and was '${names}' before`,
+        );
+      names = found ?? names;
+    },
+
+    /** None before the first look. */
+    metrics(): readonly DatabaseMetric[] {
+      if (names === undefined) return [];
+      return [
+        {
+          name: "plant_store_postgres_standbys_named",
+          help: "1 if synchronous_standby_names is set on the server in use, else 0",
+          type: "gauge",
+          value: Number(names !== ""),
+        },
+      ];
+    },
+  };
+}

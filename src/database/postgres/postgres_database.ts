@@ -21,7 +21,7 @@ import {
   requireCreate,
   scriptOf,
 } from "./migrations.ts";
-import { missingStandby } from "./missing_standby.ts";
+import { missingStandby, standbyWatch } from "./missing_standby.ts";
 import { durablePage } from "./pages.ts";
 import { Pool, poolMetrics, type PoolOptions } from "./pool.ts";
 import { batchAdder, probe } from "./postgres_plants.ts";
@@ -161,6 +161,7 @@ export async function openPostgres(
   const reading = poolOf(1, { replyLimitMs: READ_TIMEOUT_MS });
 
   const pools = [plants, writing, reading];
+  const standbys = standbyWatch(options.onWarning);
   const close = () => pools.forEach((pool) => pool.close());
 
   if (isServing) {
@@ -178,7 +179,7 @@ export async function openPostgres(
   }
 
   return {
-    plants: plantStore(plants),
+    plants: plantStore(plants, standbys.see),
     tokens: postgresTokens(reading, writing),
     // It waits for the standby, so it must not keep the tokens from being read.
     pages: () =>
@@ -187,7 +188,7 @@ export async function openPostgres(
           writing.run(durablePage(from), READ_TIMEOUT_MS),
         ),
       ),
-    metrics: () => [...poolMetrics(pools), ...hostMetrics(reached)],
+    metrics: () => [...poolMetrics(pools), ...hostMetrics(reached), ...standbys.metrics()],
 
     async [Symbol.asyncDispose]() {
       close();
@@ -224,8 +225,13 @@ export async function servePostgres(
 /**
  * The plants' store on their pool. The probe uses the same pool, because whatever blocks that pool
  * blocks every plant.
+ *
+ * @param onProbe Called with what {@linkcode probe} returns.
  */
-export function plantStore(pool: Pool): PlantStore {
+export function plantStore(
+  pool: Pool,
+  onProbe: (standbyNames: string | undefined) => void = () => {},
+): PlantStore {
   const addBatch = batchAdder();
 
   return {
@@ -233,7 +239,7 @@ export function plantStore(pool: Pool): PlantStore {
       const deadline = performance.now() + timeoutMs;
       return pool.run((connection) => addBatch(connection, batch, deadline), timeoutMs);
     },
-    probe: () => pool.run(probe, PROBE_TIMEOUT_MS),
+    probe: async () => onProbe(await pool.run(probe, PROBE_TIMEOUT_MS)),
   };
 }
 

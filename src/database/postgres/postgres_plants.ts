@@ -312,7 +312,8 @@ export function plantFrom(row: PlantRow): NewPlant {
 const PROBE = `WITH added AS (${INSERT}), stored AS MATERIALIZED (${COMPARE})
   INSERT INTO probes (id, probed_at) SELECT $${FIELDS.length + 1}::int, now()
     WHERE NOT EXISTS (SELECT FROM added) AND NOT EXISTS (SELECT FROM stored)
-    ON CONFLICT (id) DO UPDATE SET probed_at = excluded.probed_at RETURNING ${DURABILITY}`;
+    ON CONFLICT (id) DO UPDATE SET probed_at = excluded.probed_at
+    RETURNING ${DURABILITY}, current_setting('synchronous_standby_names') AS standby_names`;
 
 /** With this many rows, servers that probe at once seldom wait for each other's commit. */
 const PROBE_ROWS = 64;
@@ -320,11 +321,14 @@ const PROBE_ROWS = 64;
 /**
  * Verifies that plants can be stored now, and that the server's settings have not changed since the
  * connection was opened.
+ *
+ * @returns `synchronous_standby_names`; `undefined` if the server did not say.
  */
-export async function probe(connection: Connection): Promise<void> {
-  const [found] = await connection.query<Durability>(PROBE, [
+export async function probe(connection: Connection): Promise<string | undefined> {
+  const [found] = await connection.query<Durability & { standby_names: string }>(PROBE, [
     ...arraysOf([]),
     String(Math.floor(Math.random() * PROBE_ROWS)),
   ]);
   if (found !== undefined) requireDurable(found);
+  return found?.standby_names;
 }

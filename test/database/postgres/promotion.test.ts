@@ -1,10 +1,10 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
 
-import type { DatabaseAccess } from "../../../src/database/adapter.ts";
+import type { DatabaseAccess, OnWarning } from "../../../src/database/adapter.ts";
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import { fern, insertOf, moss } from "../../support/plants.ts";
 import { skipsCluster, startCluster, waitingProcess } from "../../support/postgres.ts";
-import { openPostgres } from "../../support/postgres_database.ts";
+import { openPostgres, probe } from "../../support/postgres_database.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 import { startProxy } from "../../support/tcp_proxy.ts";
 
@@ -24,9 +24,9 @@ async function startPair() {
   const before = stack.use(startProxy(primary.port));
 
   const hosts = [before, standby].map(({ port }) => `127.0.0.1:${port}`).join();
-  const open = (access: DatabaseAccess = "write", role = "postgres") => {
+  const open = (access: DatabaseAccess = "write", role = "postgres", onWarning?: OnWarning) => {
     const url = parsePostgresUrl(`postgres://${role}@${hosts}/postgres?connect_timeout=60`);
-    return openPostgres(url, { access, isServing: access !== "read" });
+    return openPostgres(url, { access, isServing: access !== "read", onWarning });
   };
   await (await open("create"))[Symbol.asyncDispose]();
   const opened = stack.move();
@@ -67,6 +67,28 @@ describe.skipIf(skipsCluster())("once the standby was promoted", () => {
     const revokedAt = new Date("2026-01-01T00:00:00.000Z");
     expect(await database.tokens.revoke("phone", revokedAt)).toBe(true);
     expect(await reader.tokens.list()).toMatchObject([{ name: "phone", revokedAt }]);
+  });
+
+  test("a server warns that the new primary names no standby, and has a metric of it", async () => {
+    await using pair = await startPair();
+    const warnings: string[] = [];
+    await using database = await pair.open("write", "postgres", (line) => warnings.push(line));
+    const named = () =>
+      database.metrics().find(({ name }) => name === "plant_store_postgres_standbys_named")?.value;
+
+    await probe(database);
+    expect([named(), warnings]).toEqual([1, []]);
+
+    pair.separate();
+    await pair.promote();
+    expect(await database.plants.add([FERN], { timeoutMs: TEST_TIMEOUT_MS })).toEqual(["added"]);
+    for (const _ of ["first", "second"]) await probe(database);
+    expect([named(), warnings]).toEqual([
+      0,
+      [
+        "New plants are on one server only: synchronous_standby_names is empty, and was 'standby' before",
+      ],
+    ]);
   });
 
   test("a pause of the new primary brings no client back to the old one", async () => {
