@@ -84,9 +84,8 @@ test.skipIf(skipsShim()).each([
   ],
 ])("the failed fsync notices %s", async (_, bug, options) => {
   using copy = mutant(bug);
-  await expect(syncErrors({ ...options, program: copy.program })).rejects.toThrow(
-    "The program still runs",
-  );
+  const faults = { ...options, program: copy.program, endLimitMs: 10_000 };
+  await expect(syncErrors(faults)).rejects.toThrow("The program still runs");
 });
 
 test.skipIf(skipsShim())(
@@ -112,13 +111,21 @@ interface SyncErrorOptions {
   readonly heavy?: boolean;
   /** @default the executable */
   readonly program?: readonly string[];
+  /** How long a server may take to end. @default that of {@linkcode exitCodeOf} */
+  readonly endLimitMs?: number;
 }
 
 /**
  * Fails the n-th fsync of a server's life for each n, and holds the server to ending, and the file
  * to the ledger.
  */
-function syncErrors({ numbers, fault = "failSync", heavy = false, program }: SyncErrorOptions) {
+function syncErrors({
+  numbers,
+  fault = "failSync",
+  heavy = false,
+  program,
+  endLimitMs,
+}: SyncErrorOptions) {
   const experiment = `${heavy ? "checkpoints too, " : ""}${fault}`;
   const seed = printedSeed(experiment);
 
@@ -129,7 +136,8 @@ function syncErrors({ numbers, fault = "failSync", heavy = false, program }: Syn
     const plants = plantsOf(seed + number, { heavy, plants: fault === "failSync" ? 60 : 150 });
     const load = await loadOf(server, ledger, plants, heavy ? 32 : 8);
 
-    if (fault === "failSync") await requireEnd(server, load, () => disk.isRaised("hit"), number);
+    if (fault === "failSync")
+      await requireEnd(server, load, () => disk.isRaised("hit"), number, endLimitMs);
     else {
       // A server that did not die may do so while it closes the database.
       await (disk.isRaised("hit") ? exitCodeOf(server.child) : stop(server));
@@ -227,9 +235,10 @@ async function requireEnd(
   load: LoadReport | undefined,
   isFailed: () => boolean,
   number: number,
+  endLimitMs?: number,
 ): Promise<void> {
   if (!isFailed()) child.kill("SIGTERM");
-  const exitCode = await exitCodeOf(child);
+  const exitCode = await exitCodeOf(child, endLimitMs);
   const { unanswered = 0, wrong = 0, responses = {} } = load ?? {};
   const context = `fsync ${number} failed: ${JSON.stringify(responses)}\n${await stderr.end}`;
   expect({ hasFailed: exitCode !== 0, unanswered, wrong }, context).toEqual({
