@@ -130,10 +130,8 @@ export const SETTINGS = {
 
   logLevel: setting("Observability", {
     variables: { LOG_LEVEL: "info" },
-    meaning:
-      "the lowest level to log: `info`, `warning` (or `warn`) or `error`; `debug` is the same as `info`",
-    parse: (level) =>
-      level.text === "warn" ? "warning" : parseChoice(level, ["debug", "info", "warning", "error"]),
+    meaning: "the lowest level to log: `info`, `warn` or `error`",
+    parse: (level) => parseChoice(level, ["info", "warn", "error"]),
   }),
 
   logFormat: setting("Observability", {

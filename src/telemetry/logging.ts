@@ -4,7 +4,6 @@ import {
   getJsonLinesFormatter,
   getLogger,
   getTextFormatter,
-  type LogLevel,
   type LogRecord,
   type TextFormatter,
 } from "@logtape/logtape";
@@ -25,7 +24,8 @@ export interface LogOutput {
 
 /** Options of {@linkcode startLogging}. */
 export interface LoggingOptions {
-  readonly level: LogLevel;
+  /** The lowest level to log, in the words of the lines: LogTape's `warning` is `WARN` there. */
+  readonly level: "info" | "warn" | "error";
   /** For people, or one JSON object a line. */
   readonly format: "pretty" | "json";
   /** Whether the format for people has colours. */
@@ -74,6 +74,7 @@ export function startLogging({ level, format, colors, output }: LoggingOptions) 
   }
 
   const line = format === "json" ? json() : pretty(colors);
+  const lowestLevel = level === "warn" ? "warning" : level;
   const lostLine = (lost: number) => line(lostRecord(lost));
 
   configureSync({
@@ -81,7 +82,7 @@ export function startLogging({ level, format, colors, output }: LoggingOptions) 
     sinks: { stderr: (record) => output.log(line(record), lostLine) },
     filters: { throttle: admits },
     loggers: [
-      { category: "plant-store", sinks: ["stderr"], filters: ["throttle"], lowestLevel: level },
+      { category: "plant-store", sinks: ["stderr"], filters: ["throttle"], lowestLevel },
       { category: ["logtape", "meta"], sinks: ["stderr"], lowestLevel: "warning" },
     ],
   });

@@ -63,7 +63,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       await using database = await emptyDatabase();
       await database.run("GRANT ALL ON SCHEMA public TO secret");
       const url = database.url.replace("postgres@", "secret:open-sesame@");
-      const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: url, LOG_LEVEL: "debug" };
+      const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: url };
       await using server = await startServer({ env });
       const plant = fern({ id: 2n ** 53n + 1n, [OPTIONAL_TEXT]: "🌱" });
 
@@ -143,7 +143,7 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
         `CREATE UNIQUE INDEX one_of_a_name ON plants ("${TEXT}")`,
       );
 
-      const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: database.url, LOG_LEVEL: "debug" };
+      const env = { AUTH_TOKENS: TOKEN, DATABASE_URL: database.url };
       await using server = await startServer({ env });
       expect((await post(server.url, moss())).status).toBe(200);
 

@@ -6,7 +6,7 @@ import { memoryLog } from "../support/memory_log.ts";
 beforeEach(() => void jest.useFakeTimers());
 afterEach(() => void jest.useRealTimers());
 
-test.each(["warning", "error"] as const)(
+test.each(["warn", "error"] as const)(
   "ten lines of a flood are written, and the others are counted at the end, even with the level %s",
   (level) => {
     const memory = memoryLog({ level });
