@@ -89,7 +89,7 @@ export function storageUnavailable(reason: string, cause: unknown): PlantStoreEr
  * Whether SQLite could not write, or could not create what it needs to read: on a file system that
  * is full or read-only, and on files of another user.
  */
-export function isUnwritable(error: unknown): boolean {
+function isUnwritable(error: unknown): boolean {
   return UNWRITABLE.has(primaryCodeOf(error)) || UNWRITABLE.has(resultCodeOf(error));
 }
 

@@ -1,6 +1,5 @@
-// SQLite's lock without SQLite, by the C library: for what replaces a file, or reads it alone.
 import { FFIType } from "bun:ffi";
-import { closeSync, existsSync, openSync, readFileSync } from "node:fs";
+import { closeSync, existsSync, openSync } from "node:fs";
 
 import { DatabaseError } from "../database.ts";
 import { cLibrary } from "./c_library.ts";
@@ -27,23 +26,6 @@ export function exclusiveLock(file: string, path: string): Disposable {
   throw new DatabaseError(`Cannot replace database "${path}": ${holders}; stop it, and try again`);
 }
 
-/**
- * Takes the same lock for reading a file without SQLite's own locks. On a file system that is
- * read-only no process can write, and no lock is needed.
- *
- * @param file From `databaseFile`.
- * @returns The lock, to be disposed of; `undefined` if another process has the database open, or may
- *   write to it by another mount.
- */
-export function readingLock(file: string): Disposable | undefined {
-  try {
-    return takeLock(file);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== "EROFS") throw error;
-    return isReadOnlyEverywhere(file) ? new DisposableStack() : undefined;
-  }
-}
-
 /** Takes the lock; `undefined` if another process holds one. */
 function takeLock(file: string): Disposable | undefined {
   // Bun and Node.js have no locks of ranges.
@@ -63,28 +45,4 @@ function takeLock(file: string): Disposable | undefined {
 
   library.lseek(descriptor, LOCK_BYTES.first, SEEK_SET);
   return library.lockf(descriptor, F_TLOCK, LOCK_BYTES.count) === 0 ? stack.move() : undefined;
-}
-
-/**
- * Whether the file system of a file is read-only, and not only its mount here: another mount, as the
- * server's in another container, may be writable.
- */
-function isReadOnlyEverywhere(file: string): boolean {
-  let options = "";
-  let longest = 0;
-
-  // The fifth field is where it is mounted, and the last one has the options of the file system:
-  // proc_pid_mountinfo(5). A later mount hides an earlier one.
-  for (const line of readFileSync("/proc/self/mountinfo", "utf8").trimEnd().split("\n")) {
-    const fields = line.split(" ");
-    const point = (fields[4] ?? "").replace(/\\(\d{3})/g, (_, octal) =>
-      String.fromCharCode(Number.parseInt(octal, 8)),
-    );
-    const isAbove = point === "/" || `${file}/`.startsWith(`${point}/`);
-    if (!isAbove || point.length < longest) continue;
-    longest = point.length;
-    options = fields.at(-1) ?? "";
-  }
-
-  return options.split(",").includes("ro");
 }

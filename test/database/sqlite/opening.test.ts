@@ -113,10 +113,10 @@ test.skipIf(skipsTmpfs() || skipsProc())(
   },
 );
 
-/** Locks a file as a command does that reads it alone. */
+/** Locks a file as a restore does. */
 const LOCK_ALL = `
-  import { readingLock } from ${JSON.stringify(join(ROOT, "src/database/sqlite/exclusive_lock.ts"))};
-  globalThis.lock = readingLock(process.argv[1]);
+  import { exclusiveLock } from ${JSON.stringify(join(ROOT, "src/database/sqlite/exclusive_lock.ts"))};
+  globalThis.lock = exclusiveLock(process.argv[1]);
   console.log(lock !== undefined);
   setInterval(() => {}, 1_000);`;
 
