@@ -12,8 +12,8 @@ import { checkIntegrity } from "./integrity.ts";
 import { emit, serveCalls } from "./worker_calls.ts";
 
 /**
- * How long the check beside a server rests after a step, in times of that step. It uses a fifth of
- * a processor on an idle server, and a hundredth while plants are written.
+ * How long the check beside a server rests after a step, as a multiple of the step's time: it uses a
+ * fifth of a processor on an idle server, and a hundredth while plants are written.
  */
 const REST = { quiet: 4, writing: 99 };
 
@@ -49,8 +49,7 @@ const api = {
    */
   check(path: string, identity?: string): Promise<Checked> {
     checking = check(path, identity !== undefined).finally(() => {
-      // What is found in another file at the path says nothing about the one that the server has
-      // open.
+      // A finding in another file says nothing about the one that the server has open.
       if (identity !== undefined && identityOf(path) !== identity)
         throw new Error("the file was removed or replaced");
     });
@@ -66,13 +65,14 @@ const api = {
   },
 
   /**
-   * Ends a check after the step it is in, and closes the connections. A store still has one open: so
-   * this one is not the last, and SQLite makes no checkpoint.
+   * Ends a check after its current step, and closes the connections. SQLite makes a checkpoint when the
+   * last connection closes: that is the store's, which closes after this Worker.
    */
   async close(): Promise<void> {
     stopped.resolve(true);
     await checking?.catch(() => {});
-    // With its statements: `close()` would leave it open for them, and make the checkpoint in the end.
+    // Disposing finalizes the statements. After `close()` they would keep the connection open, until it is
+    // the last one.
     opened?.client[Symbol.dispose]();
   },
 };

@@ -80,7 +80,7 @@ export interface CheckpointerOptions {
   readonly run: <Result>(call: () => Result, timeoutMs: number) => Result;
   /** Translates an error. A failed fsync is marked, and ends the store. */
   readonly settle: (error: unknown) => unknown;
-  /** Whether the store has not ended. */
+  /** False once the store has failed or is closed. */
   readonly isOpen: () => boolean;
   /**
    * Called when a checkpoint failed. A failed fsync has also failed the whole store by then. @default
@@ -105,8 +105,8 @@ export function checkpointer(options: CheckpointerOptions) {
     isScheduled = false;
     // SQLite allows one checkpoint at a time.
     if (isPassing || !isOpen()) return;
-    // Without a thread for passes only a full WAL matters, and SQLite before 3.51 has no NOOP: it
-    // makes a PASSIVE checkpoint of it.
+    // Without a thread for passes only a full WAL matters. Before 3.51 SQLite knows no NOOP, and measuring is
+    // a PASSIVE checkpoint.
     if (background === undefined && written < MEASURED_PLANTS) return;
 
     try {

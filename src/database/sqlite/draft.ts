@@ -9,8 +9,8 @@ import { cLibrary } from "./c_library.ts";
 /**
  * A copy in the making, in a private directory beside its place. Disposing of it removes it.
  *
- * It is fsynced by descriptors from before the first write. The kernel tells one that is opened
- * later of no failed write, if the file has left its cache meanwhile.
+ * It is fsynced by descriptors from before the first write. The kernel may tell none that is opened
+ * later that a write has failed.
  */
 export interface Draft extends AsyncDisposable {
   readonly path: string;
@@ -47,7 +47,7 @@ export async function draftIn(place: string): Promise<Draft> {
   return { path, file, parent, [Symbol.asyncDispose]: () => made.disposeAsync() };
 }
 
-/** How a file system refuses a hard link that it has not: vfat, FUSE, and SMB. */
+/** By what codes a file system without hard links refuses one: vfat, FUSE, and SMB. */
 const NO_HARD_LINKS = ["EPERM", "ENOSYS", "EOPNOTSUPP", "ENOTSUP"];
 
 /**
@@ -123,8 +123,7 @@ async function removeAbandoned(place: string): Promise<void> {
   for (const entry of await readdir(place, { withFileTypes: true })) {
     // Not for a link: its target stays untouched.
     if (!entry.isDirectory() || !entry.name.startsWith(PREFIX)) continue;
-    // It may be another user's, or its own backup may remove it now: no reason for this backup to
-    // fail.
+    // It may be another user's, or its own backup may remove it now: this backup goes on.
     await removeIfAbandoned(join(place, entry.name)).catch(() => {});
   }
 }
@@ -133,7 +132,7 @@ async function removeIfAbandoned(path: string): Promise<void> {
   await using directory = await open(path);
   if (!lock(directory, LOCK_EX | LOCK_NB)) return;
 
-  // Ours has only the draft and its journal.
+  // A directory of ours has only the draft and its journal.
   const files = await readdir(path, { withFileTypes: true });
   const isOurs = files.every((file) => file.isFile() && file.name.startsWith(DRAFT));
   if (isOurs) await rm(path, { recursive: true });

@@ -28,8 +28,8 @@ export function watchFiles(path: string): () => Loss | undefined {
   return () => {
     const now = identityOf(path);
 
-    // Outside of production a restart would create an empty database. The file may come back, as after `mv` there and
-    // back: it is the same one then, and its WAL too.
+    // Not final: the file may come back, as after `mv` there and back, and its WAL with it. A restart meanwhile would
+    // create an empty database outside production.
     if (now === undefined) return { reason: lost(path), isFinal: false };
     // SQLite never opens them again. A new process does.
     if (now !== identity) return { reason: lost(path), isFinal: true };

@@ -62,7 +62,7 @@ function requireNoLeftovers(file: string): void {
   }
 
   // SQLite removes the WAL of a file that is missing or empty, and with it the plants that are only
-  // there. Looks at the WAL first: a process that creates a database writes to the file before.
+  // there. Looks at the WAL first: whoever creates a database has written to the file before.
   if (walBytes(file) > 0 && !statSync(file, { throwIfNoEntry: false })?.size) {
     throw new DatabaseError(
       `"${basename(file)}-wal" holds plants of a file that is not there: never move or delete it; put that file back beside it, or restore a backup, which keeps it`,
@@ -79,7 +79,7 @@ function requireDatabaseFile(file: string, access: DatabaseAccess): void {
   if (!stats.isFile()) throw new DatabaseError("it is not a file");
 }
 
-/** A disk that is not mounted comes first: it would hide what is stored below its mount point. */
+/** The disk comes first: once it is mounted, it hides what was stored below its mount point. */
 function isMissing(file: string, access: DatabaseAccess): string {
   return access === "read"
     ? "there is no such file; choose another with --database"

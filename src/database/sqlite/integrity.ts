@@ -1,5 +1,5 @@
 // The second of three checks for corruption: reads every plant and every index, once beside each server and
-// for `plant-store check`. `opening_check.ts` is what no opening goes without.
+// for `plant-store check`. `opening_check.ts` is at each opening.
 import { INT64_MAX, INT64_MIN, kindOf, PLANT_FIELDS } from "../../plant/plant.ts";
 import type { Client } from "./bun_driver.ts";
 import { CorruptError, corruptionIn } from "./errors.ts";

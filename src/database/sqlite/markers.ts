@@ -31,7 +31,7 @@ export function corruptionMarker(path: string) {
 
     /** The corruption that was found, in one line; `undefined` if none is known. Reads the disk. */
     finding(): string | undefined {
-      // Before every call of the store: there is none, and looking for it costs least.
+      // The store asks before every call, and usually there is none: looking for it costs least.
       if (!existsSync(file + CORRUPT_SUFFIX)) return undefined;
       const marked = content();
       return marked === undefined ? undefined : findingIn(marked);

@@ -139,8 +139,7 @@ export async function openSqliteWorker(
     failed: worker.failed,
 
     async [Symbol.asyncDispose]() {
-      // After a failure it is closed already, except for what hangs: SQLite would move the WAL if that
-      // were closed later.
+      // A Worker that has failed has closed all connections but one that hangs, which nothing waits for.
       await Promise.race([worker.failed, call("close")]).finally(worker.terminate);
     },
   };
@@ -189,7 +188,7 @@ async function openHere(path: string, options: ConnectOptions): Promise<Database
       try {
         await database[Symbol.asyncDispose]();
       } catch (error) {
-        // The command did its work: a disk can be full for the checkpoint only.
+        // The command has done its work, and only moving the WAL failed, as on a full disk.
         const failure = toFileError("move the WAL into", path, (error as Error).cause);
         if (!(failure instanceof DatabaseError)) throw error;
         throw new DatabaseError(`${failure.message}; nothing is lost: the WAL stays beside it`, {

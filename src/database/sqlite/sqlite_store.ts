@@ -39,7 +39,7 @@ export interface SqliteStore extends PlantStore, AsyncDisposable {
 export interface SqliteStoreOptions {
   /**
    * Whether to create the database if there is none, with a line by `console.warn`. A first start and
-   * a disk that is not mounted look alike: with `false`, the second one is refused. Create the
+   * a disk that is not mounted look alike: with `false`, a missing file is refused. Create the
    * database once, with `true` or by `plant-store migrate`.
    *
    * @default {true}
@@ -124,7 +124,7 @@ export async function sqliteStore(
       [Symbol.asyncDispose]: async () => close(),
     };
   } catch (cause) {
-    // Deno's errors have no code, and no words of ours then.
+    // Errors of Deno have no code, by which they could have been put into words.
     if (cause instanceof DatabaseError) throw cause;
     throw new DatabaseError(`Cannot open database "${file}": ${reasonOf(cause)}`, { cause });
   }

@@ -51,7 +51,7 @@ export interface Store extends PlantStore, AsyncDisposable {
 
 /** Options of {@linkcode openStore}. */
 export interface StoreOptions {
-  /** The driver's. */
+  /** The statements for plants, of the driver. */
   readonly statements: PlantRows;
   /** How long calls other than `add` wait for the lock of another process, in milliseconds. */
   readonly lockTimeoutMs: number;
@@ -250,8 +250,8 @@ export function openStore(
     close,
 
     async [Symbol.asyncDispose]() {
-      // For as long as the disk hangs: if this thread closed first, the other one would be the last, and
-      // SQLite's checkpoint would hide an fsync that fails there.
+      // Waits even for a disk that hangs. If this thread closed first, the other connection would be the
+      // last one, and SQLite's own checkpoint would hide an fsync that fails there.
       await background?.close();
       close();
     },
@@ -259,9 +259,9 @@ export function openStore(
 }
 
 /**
- * Looks for the columns, which a newer build may have renamed, and commits a page, as adding a plant does. SQLite
- * leaves this version to applications, and this one has no use for it. It would take a name in double quotes alone
- * for a text.
+ * What a probe runs. It names each column, which a newer build may have renamed; the table stands before the name,
+ * because SQLite takes an unknown name in double quotes alone for a text. Then it commits a page, as adding a plant
+ * does: `user_version` is a number of SQLite's for applications, and it is always 0 here.
  */
 const PROBE = [
   `SELECT ${PLANT_FIELDS.map((field) => `plants."${field}"`).join(", ")} FROM plants LIMIT 0`,

@@ -123,8 +123,8 @@ function resetWal(connection: SqliteConnection): boolean {
  * Lets a connection that only reads keep SQLite from the checkpoint that it makes when the last
  * connection closes: after a failed fsync the WAL in the page cache is not on the disk, and nothing
  * may write to a corrupt file. No setting of the drivers prevents that. The checkpoint needs an
- * exclusive lock, which SQLite does not give while another connection of the process is open. This
- * one makes none itself.
+ * exclusive lock, which SQLite does not give while another connection of the process is open. A
+ * connection that only reads makes no checkpoint when it closes.
  *
  * @param reader From `openReader`. Close it last.
  */

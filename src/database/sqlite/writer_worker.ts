@@ -54,7 +54,7 @@ const api = {
    * Opens the database, and soon after lets the other Worker check the whole file. Called once,
    * before all other methods.
    *
-   * @param walBytes Where to keep what the WAL holds.
+   * @param walBytes Receives the size of the WAL's content, in bytes.
    */
   async open(path: string, access: DatabaseAccess, walBytes: SharedArrayBuffer): Promise<void> {
     // Starts while this thread connects, and before clients can take the file descriptors that the
