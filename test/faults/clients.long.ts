@@ -6,27 +6,11 @@ import { makeLedger } from "../support/ledger.ts";
 import { connect, neverReading, newPlants, postBytes, startLoad } from "../support/load.ts";
 import { fern, TEXT } from "../support/plants.ts";
 import { LONG_TEST_TIMEOUT_MS, skipsProc, startServer } from "../support/program.ts";
-import { shell } from "../support/shell.ts";
 import { get, stop } from "./health.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
 const env = { AUTH_TOKENS: TOKEN };
-
-// It begins a second after the start, and Bun ends a process that has none for a new Worker.
-test("a server that listens has the file descriptors that its check for damage needs", async () => {
-  // The lowest limit with which it starts.
-  let started: Awaited<ReturnType<typeof startServer>> | undefined;
-
-  for (let limit = 10; started === undefined; limit++) {
-    const program = shell(`ulimit -n ${limit} && exec "$@"`);
-    started = await startServer({ program, env }).catch(() => undefined);
-  }
-
-  await using server = started;
-  await server.stderr.until(/Integrity check (passed|not finished)/);
-  expect(await stop(server)).toBe(0);
-});
 
 test("requests that waited for a stopped process are served, and the log blames nothing else", async () => {
   await using server = await startServer({ env: { ...env, REQUEST_TIMEOUT_MS: "1500" } });
