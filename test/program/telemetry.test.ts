@@ -66,10 +66,10 @@ test.concurrent(
     for (const line of lines) expect(line["@timestamp"]).toMatch(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/);
 
     const levels = lines.map(({ level }) => level);
-    expect(levels).toEqual(["WARN", "INFO", "INFO", "INFO", "INFO"]);
+    expect(levels).toEqual(["INFO", "INFO", "INFO", "INFO", "INFO"]);
 
     expect(lines.map(({ message }) => message.split(" ")[0])).toEqual([
-      "Created",
+      "Initialized",
       "Plant",
       "Configuration",
       "Stopping:",
