@@ -277,10 +277,10 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
  * @throws {ConfigError} If a variable of OpenTelemetry cannot be obeyed.
  */
 export async function startTracing(
-  { tracing, tracesExporter }: Config,
+  { tracing }: Config,
   events: Pick<TracingOptions, "onFailure" | "onIgnored">,
 ): Promise<Tracing | undefined> {
-  if (tracing === undefined || tracesExporter === "none") return undefined;
+  if (tracing === undefined) return undefined;
 
   const { startTracing } = await import("../telemetry/tracing.ts");
   return startTracing({ ...tracing, ...events, serviceVersion: version() });

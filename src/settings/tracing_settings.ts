@@ -8,9 +8,15 @@ export const TRACING_SETTINGS = {
       OTEL_EXPORTER_OTLP_ENDPOINT: "",
       OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: "",
       OTEL_SERVICE_NAME: "plant-store",
+      OTEL_TRACES_EXPORTER: "otlp",
+      OTEL_SDK_DISABLED: "false",
     },
-    meaning: "send traces to this collector, such as `http://127.0.0.1:4318`, under this name",
-    parse: (base, traces, serviceName) => {
+    meaning:
+      "send traces to this collector, such as `http://127.0.0.1:4318`, under this name, unless the exporter is `none` or the SDK is disabled (`true`)",
+    parse: (base, traces, serviceName, exporter, disabled) => {
+      if (disabled.text.toLowerCase() === "true") return undefined;
+      if (parseChoice(exporter, ["otlp", "none"]) === "none") return undefined;
+
       // The second one wins, and is taken as it is.
       if (traces.text !== "")
         return { endpoint: parseBaseUrl(traces), serviceName: serviceName.text };
@@ -23,13 +29,6 @@ export const TRACING_SETTINGS = {
     log: (tracing) =>
       tracing && { endpoint: tracing.endpoint.href, serviceName: tracing.serviceName },
     check: requireBareOtel,
-  }),
-
-  tracesExporter: setting("Observability", {
-    variables: { OTEL_TRACES_EXPORTER: "otlp", OTEL_SDK_DISABLED: "false" },
-    meaning: "whether traces are sent: `otlp` or `none`; with the SDK disabled (`true`), none are",
-    parse: (exporter, disabled) =>
-      disabled.text.toLowerCase() === "true" ? "none" : parseChoice(exporter, ["otlp", "none"]),
   }),
 };
 

@@ -24,7 +24,6 @@ const DEFAULTS = {
   accessLog: false,
   docs: true,
   production: false,
-  tracesExporter: "otlp",
 };
 
 /** What can be compared: an adapter has functions. */
@@ -72,8 +71,8 @@ const USABLE: Readonly<Record<string, string>> = {
   ACCESS_LOG: "on",
   OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:4318",
   OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: "http://127.0.0.1:4318/of/us",
-  OTEL_TRACES_EXPORTER: "none",
-  OTEL_SDK_DISABLED: "true",
+  OTEL_TRACES_EXPORTER: "otlp",
+  OTEL_SDK_DISABLED: "false",
   OTEL_SERVICE_NAME: "garden",
 };
 
