@@ -63,12 +63,13 @@ export function createObserver(
       tracing?.onResponse(completed);
       if (!accessLog) return;
 
-      const { method, path, status, requestId, clientAddress, caller } = completed;
+      const { method, path, status, error, requestId, clientAddress, caller } = completed;
       const durationMs = Math.round(completed.durationMs * 1_000) / 1_000;
       log.info("Request completed", {
         method,
         path,
         status,
+        error,
         durationMs,
         requestId,
         traceId: tracing?.traceId(),

@@ -155,6 +155,12 @@ test("every response is counted and traced, and logged only if the access log is
   }
 });
 
+test("the access log has the number of an error", () => {
+  using memory = observed({ accessLog: true });
+  memory.observer.onResponse({ ...REQUEST, ...COMPLETED, status: 400, error: 4002, durationMs: 1 });
+  expect(memory.lines).toMatchObject([{ status: 400, error: 4002 }]);
+});
+
 test("every commit is counted, and logged if it took more than a second", async () => {
   using memory = observed();
   const { observer, metrics, lines } = memory;
