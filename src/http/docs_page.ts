@@ -51,13 +51,15 @@ body { margin: 0; min-height: 200vh; }
 .swagger-ui .scheme-container { padding: 12px 0; margin: 0 0 12px; }
 .swagger-ui .auth-container input { box-sizing: border-box; width: 100%; max-width: none; }
 
-/* No operation has parameters: their bar and the one of the request body become one. */
-.swagger-ui .opblock-section { display: grid; grid-template-columns: 1fr auto; }
-.swagger-ui .opblock-section-request-body { display: contents; }
-.swagger-ui .opblock-section-request-body .opblock-section-header { grid-area: 1 / 1; flex-wrap: wrap; gap: 0 12px; }
-.swagger-ui .opblock-section-request-body .opblock-section-header > :is(h4, label) { flex: none; margin: 0; }
-.swagger-ui .opblock-section-request-body .opblock-description-wrapper { grid-column: 1 / -1; }
-.swagger-ui .opblock-section :is(.parameters-container, .tab-header) { display: none; }
+/* Without parameters, their bar and the one of the request body become one. */
+.swagger-ui .opblock-section:has(> .opblock-section-request-body):not(:has(table.parameters)) {
+  display: grid; grid-template-columns: 1fr auto;
+  :is(.parameters-container, .tab-header) { display: none; }
+  .opblock-section-request-body { display: contents; }
+  .opblock-section-request-body .opblock-section-header { grid-area: 1 / 1; flex-wrap: wrap; gap: 0 12px; }
+  .opblock-section-request-body .opblock-section-header > :is(h4, label) { flex: none; margin: 0; }
+  .opblock-section-request-body .opblock-description-wrapper { grid-column: 1 / -1; }
+}
 .swagger-ui .opblock-description p { margin: 0; }
 .swagger-ui .opblock-description p + p { margin: 5px 0 0; }
 .swagger-ui .try-out__btn { padding: 5px 12px; margin: 0; }
@@ -90,6 +92,17 @@ body { margin: 0; min-height: 200vh; }
 .swagger-ui .headers tr .header-col:last-child { display: none; }
 html.dark-mode .swagger-ui :is(.opblock-description :is(summary, td), table.headers td, .examples-select__section-label) { color: #e4e6e6; }
 
+
+/* Swagger UI's own colours have a contrast of 2 to 4 (WCAG 2.2, success criterion 1.4.3). */
+.swagger-ui .microlight span[style*="211, 99, 99"] { color: #ff9d9d !important; }
+html:not(.dark-mode) .swagger-ui {
+  .info .title small { background: #5b626e; }
+  .info .title small.version-stamp { background: #476300; }
+  .opblock-summary-method { color: black; text-shadow: none; }
+  .btn.authorize { border-color: #18794e; }
+  .btn.authorize :is(span, svg) { color: #18794e; fill: #18794e; }
+}
+
 /* With room for it, an example is beside its description. */
 @media (min-width: 800px) {
   .swagger-ui [data-code] > .response-col_description > * { float: left; clear: left; width: 49%; }
@@ -107,7 +120,7 @@ html.dark-mode .swagger-ui :is(.opblock-description :is(summary, td), table.head
 /**
  * The script of the page. Swagger UI has dark colours, but only its top bar, which this page does not
  * have, asks what the reader prefers. It shows a response below the screen, and does not scroll
- * there.
+ * there. Its menus of examples have no label: the text beside a menu becomes one.
  */
 export const START = `const dark = matchMedia("(prefers-color-scheme: dark)");
 const followReader = () => document.documentElement.classList.toggle("dark-mode", dark.matches);
@@ -120,6 +133,8 @@ const setResponse = (set) => (...response) => {
   set(...response);
   requestAnimationFrame(showResponse);
 };
+const ExamplesSelect = (Original, { React }) => (props) =>
+  React.createElement("label", null, React.createElement(Original, { ...props, showLabels: true }));
 
 SwaggerUIBundle({
   url: "swagger/json",
@@ -128,6 +143,8 @@ SwaggerUIBundle({
   docExpansion: "full",
   defaultModelsExpandDepth: 0,
   persistAuthorization: false,
-  plugins: [{ statePlugins: { spec: { wrapActions: { setResponse } } } }],
+  plugins: [
+    { statePlugins: { spec: { wrapActions: { setResponse } } }, wrapComponents: { ExamplesSelect } },
+  ],
 });
 `;

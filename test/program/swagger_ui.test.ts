@@ -29,6 +29,13 @@ const READ = [
   "table.headers td",
   ".examples-select__section-label",
 ];
+/** What has a colour of its own in both schemes. */
+const COLOURED = [
+  ".info .title small pre",
+  ".btn.authorize span",
+  ".opblock-summary-method",
+  ".microlight span",
+];
 const DESKTOP = { width: 1280, height: 1000 };
 const PHONE = { width: 390, height: 844 };
 
@@ -129,7 +136,38 @@ describe.skipIf(skipsBrowser("Swagger UI"))("/swagger in a browser", () => {
           await Promise.allSettled(document.getAnimations().map(({ finished }) => finished));
         });
         for (const text of READ) await expectReadable(page, text, colorScheme);
+        for (const text of COLOURED)
+          for (const element of await page.locator(text).all())
+            expect(contrastOf(await element.evaluate(colorsOf)), text).toBeGreaterThanOrEqual(4.5);
       }
+    });
+
+    test("gives each menu of examples a name", async () => {
+      const { page } = docs();
+      await openOperation(page);
+      const menus = page.locator(".examples-select-element").filter({ visible: true });
+      expect(await menus.count()).toBeGreaterThan(1);
+      expect(await page.getByRole("combobox", { name: "Examples" }).count()).toBe(
+        await menus.count(),
+      );
+    });
+
+    test("shows the parameters of an operation that a fork has added", async () => {
+      const { page, url, origin } = docs();
+      const document = await (await fetch(`${url}/swagger/json`)).json();
+      const id = { in: "path", name: "id", required: true, schema: { type: "string" } };
+      const responses = { 200: { description: "The plant" } };
+      document.paths["/plants/{id}"] = { get: { parameters: [id], responses, tags: ["plants"] } };
+
+      await page.route("**/swagger/json", (route) => route.fulfill({ json: document }));
+      await page.goto(`${origin}/swagger?added`);
+      const added = page.locator(".opblock-get");
+      await added.getByRole("button", { name: "Try it out" }).click();
+      expect(await added.locator("table.parameters input").isVisible()).toBe(true);
+
+      await page.unroute("**/swagger/json");
+      await page.goto(`${origin}/swagger`);
+      await page.getByRole("button", { name: "Authorize" }).waitFor();
     });
 
     test("shows the 401 that a wrong token gets, and fits the screen with it", async () => {
@@ -290,11 +328,16 @@ async function expectReadable(
   text: string,
   colorScheme: "light" | "dark",
 ): Promise<void> {
-  const [ink = 0, paper = 0] = (await page.locator(text).first().evaluate(colorsOf)).map(luminance);
+  const colors = await page.locator(text).first().evaluate(colorsOf);
+  const [ink = 0, paper = 0] = colors.map(luminance);
   expect(ink < paper ? "light" : "dark", text).toBe(colorScheme);
-  const contrast = (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
-  // WCAG 2.2, success criterion 1.4.3.
-  expect(contrast, `${text} in ${colorScheme}`).toBeGreaterThanOrEqual(4.5);
+  expect(contrastOf(colors), `${text} in ${colorScheme}`).toBeGreaterThanOrEqual(4.5);
+}
+
+/** WCAG 2.2, success criterion 1.4.3. */
+function contrastOf(colors: readonly string[]): number {
+  const [ink = 0, paper = 0] = colors.map(luminance);
+  return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
 }
 
 /** The colours of a text and of the first opaque thing behind it. Runs in the page. */
