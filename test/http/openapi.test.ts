@@ -84,11 +84,11 @@ const OTHER_ERROR = {
   content: { "application/json": { schema: { $ref: "#/components/schemas/Error" } } },
 };
 
-test("the OpenAPI document has the contract's version, a sentence, a licence, and whom to ask", () => {
+test("the OpenAPI document has the contract's version, what it does, a licence, and whom to ask", () => {
   expect(served.info).toEqual({
     title: "Plant Store",
     version: "1.0.0",
-    description: expect.stringMatching(/^[^.\n]+\.$/),
+    description: expect.stringMatching(/^[^.\n]+\. [^.\n]+\.$/),
     contact: { name: "The operator of this server" },
     license: { name: "MIT", url: "https://opensource.org/license/mit" },
   });
@@ -192,14 +192,14 @@ test("the OpenAPI document has the contract's schemas, and nothing of Elysia's o
   expect(JSON.stringify(served)).not.toContain('"$id"');
   const { NewPlant, Plant, Error } = schemas;
   // Each field has the type of its example, which another test sends.
-  const propertiesOf = (ofText: object) =>
-    Object.fromEntries(
-      Object.entries(examplesOf(Plant ?? {})).map(([field, example]) => {
-        const property = { type: typeof example, description: described, example };
-        return [field, typeof example === "string" ? { ...property, ...ofText } : property];
-      }),
-    );
-  expect(Object.keys(propertiesOf({}))).toEqual([...PLANT_FIELDS]);
+  const properties = Object.fromEntries(
+    Object.entries(examplesOf(Plant ?? {})).map(([field, example]) => {
+      const property = { type: typeof example, description: described, example };
+      const isText = typeof example === "string";
+      return [field, { ...property, ...(isText && { pattern: "^[^\\x00]*$" }) }];
+    }),
+  );
+  expect(Object.keys(properties)).toEqual([...PLANT_FIELDS]);
 
   expect<unknown>({ ...served.components, schemas: { NewPlant, Plant, Error } }).toEqual({
     securitySchemes: { bearer: { type: "http", scheme: "bearer", description: described } },
@@ -216,7 +216,7 @@ test("the OpenAPI document has the contract's schemas, and nothing of Elysia's o
             description: expect.stringMatching(INT64),
             example: 1,
           },
-          ...propertiesOf({ pattern: "^[^\\x00]*$" }),
+          ...properties,
         },
       },
       Plant: {
@@ -224,7 +224,7 @@ test("the OpenAPI document has the contract's schemas, and nothing of Elysia's o
         additionalProperties: true,
         description: described,
         required: PLANT_FIELDS.filter(isRequired),
-        properties: propertiesOf({}),
+        properties,
       },
       Error: {
         type: "object",
