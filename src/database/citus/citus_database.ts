@@ -35,14 +35,14 @@ export interface CitusServingOptions extends ServingOptions {
   readonly coordinatorTimeoutMs?: number;
 }
 
-/** How often the map is read, in milliseconds. Until then, a node forwards rows that have moved. */
+/** How often the map is read, in milliseconds. Meanwhile, a node forwards rows that have moved. */
 const MAP_MS = 3_000;
 /** The time limit for reading the map, in milliseconds. */
 const MAP_TIMEOUT_MS = 10_000;
 /**
- * How long a server is ready, and accepts tokens, without the coordinator, in milliseconds. It
- * stores plants, but does not see that a token is revoked. A restart or a failover of the coordinator takes seconds, and
- * repairing it by hand minutes. A revoked token works no longer than this.
+ * How long a server is ready, and accepts tokens, without the coordinator, in milliseconds: a token
+ * that is revoked meanwhile is accepted for as long. A failover of the coordinator takes seconds, and
+ * repairing it by hand minutes.
  */
 const COORDINATOR_TIMEOUT_MS = 10 * 60 * 1_000;
 
@@ -118,7 +118,7 @@ export async function serveCitus(
     const failures = verdicts.flatMap((verdict) =>
       verdict.status === "rejected" ? [verdict.reason] : [],
     );
-    // A node that is down keeps no other from serving. One that is unsafe stays so.
+    // The others serve if a node is down. One that is unsafe stays so until somebody acts.
     const refusal = failures.find(isLasting);
     if (refusal !== undefined) throw refusal;
     if (failures.length === verdicts.length) throw failures[0];
@@ -155,7 +155,7 @@ export async function serveCitus(
   };
 }
 
-/** Resolves with the first probe that does; rejects as the first of them if none does. */
+/** Resolves once one probe has resolved; rejects with the first one's error if none does. */
 async function untilOne(probes: readonly Promise<void>[]): Promise<void> {
   await Promise.any(probes).catch(({ errors }: AggregateError) => {
     throw errors[0];
@@ -214,7 +214,7 @@ async function openCluster(
   };
 }
 
-/** Reads the map of shards at once, and then again and again. */
+/** Reads the map of shards now, and every {@linkcode MAP_MS}. */
 async function openMap({ servers }: Reached, { onWarning, onInfo }: Log) {
   const { connect, current, suspect } = servers;
   const pool = new Pool({ size: 1, connect, current, onSilence: suspect });
@@ -286,8 +286,8 @@ interface Adding {
 
 /**
  * Adds plants to the nodes that have them. If a shard has moved meanwhile, its plants are added again
- * by the new map: a plant that is found is acknowledged by the node that has it only, because no
- * other waits for the standby of that one.
+ * by the new map. Only the node that has a plant may say that it is present: no other node waits for
+ * that one's standby.
  */
 async function addByMap(
   plants: readonly NewPlant[],

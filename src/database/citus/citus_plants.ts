@@ -96,17 +96,18 @@ async function lockShards({ query }: Connection, ids: ByShard): Promise<void> {
 }
 
 /**
- * Reads the rows of some ids from the tables of their shards. A query on `plants` would be planned
- * by Citus, for ten times as long.
+ * Reads the rows of some ids from the tables of their shards: Citus takes ten times as long to plan
+ * a query on `plants`.
  *
- * One statement, so one snapshot, says three things:
+ * One statement, with one snapshot, does three things:
  *
- * - The node has the shards. Otherwise their tables are left over from a move, and lack changes.
- * - Rows may be seen that no standby has yet. `FOR KEY SHARE`, which waits for them on PostgreSQL, is
- *   refused on `plants`. So the statement writes a message of its own to the WAL: commits wait for
- *   the standby in the order of the WAL, so it has the rows when this one returns.
- * - `INSERT … ON CONFLICT DO UPDATE … WHERE false` would lock the rows too. But it writes nothing to
- *   the WAL, and waits for no standby: a rival would get 409 for a plant that a failover takes back.
+ * - It reads the rows, even those that no standby has yet.
+ * - It reads whether the node has the shards. Otherwise their tables are left over from a move, and
+ *   lack changes.
+ * - It writes a message to the WAL. Commits wait for the standby in the order of the WAL, so the
+ *   standby has the rows when the statement returns. On PostgreSQL `FOR KEY SHARE` does that, which
+ *   Citus refuses. `INSERT … ON CONFLICT DO UPDATE … WHERE false` would lock the rows, but writes
+ *   nothing to the WAL: a rival would get 409 for a plant that a failover takes back.
  *
  * @returns The rows by their ids; `undefined` if a shard has left the node.
  */
@@ -136,7 +137,7 @@ async function readStored(
   }
 }
 
-/** Whether the node has the shards `$1`, by what it knows itself: the newest there is. */
+/** Whether the node has the shards `$1`, by its own catalog: no other is newer. */
 function hasShards(count: number): string {
   return `(SELECT count(*) = ${count} FROM pg_dist_placement JOIN pg_dist_local_group USING (groupid)
     WHERE shardid = ANY($1::bigint[]) AND shardstate = 1)`;
@@ -158,10 +159,7 @@ export function repeatingMoves<Result>(work: Work<Result>): Work<Result> {
   };
 }
 
-/**
- * The server's own `synchronous_commit`, which rows have that another node forwards: that session is
- * not ours.
- */
+/** The server's own `synchronous_commit`: it applies to rows that a session of another node forwards. */
 const FORWARDED = `(SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'synchronous_commit') AS forwarded`;
 
 interface Forwarded {

@@ -122,9 +122,9 @@ function refuseOthers(error: unknown): never {
 const LOCK = 0x63697475;
 
 /**
- * Distributes the plants, and those that are stored already with them. Few shards: two for each
- * node. A batch is a statement for each shard, and shards can be split later, while plants are
- * stored. Any number of servers may do so at once.
+ * Distributes the plants, even those that are stored already, over two shards for each node. A batch
+ * is a statement for each shard, so few are better; they can be split later, while plants are stored.
+ * Any number of servers may do so at once.
  */
 function distributionOf(nodes: number): string {
   return `BEGIN;

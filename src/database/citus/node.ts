@@ -35,8 +35,8 @@ export interface CitusNodeOptions {
 const NOT_A_NODE = "the coordinator no longer names a server for it";
 
 /**
- * Why a node must not store plants, by the map: a node that is not told where a shard has gone would
- * store its plants in the table that the move has left over.
+ * Why a node must not store plants, by the map. One that does not learn where a shard has gone would
+ * store plants in the table that the move has left over.
  */
 function refusalOf({ hosts, synced }: ShardMap, node: NodeId): PostgresFailure | undefined {
   if (!hosts.has(node)) return new PostgresFailure("NO_SERVER", NOT_A_NODE);
@@ -47,7 +47,7 @@ function refusalOf({ hosts, synced }: ShardMap, node: NodeId): PostgresFailure |
   );
 }
 
-/** One node of a cluster, over pools of its own: whatever blocks it blocks no other. */
+/** One node of a cluster. Its pools are its own: whatever blocks it blocks no other node. */
 export class CitusNode {
   readonly id: NodeId;
   /** For plants, and for the probe: whatever blocks that pool blocks every plant of the node. */

@@ -54,7 +54,7 @@ const SHARDS = `SELECT shardid::text AS id, quote_ident(nspname) AS schema,
   WHERE logicalrelid = 'plants'::regclass AND shardstate = 1 ORDER BY shardminvalue::int, groupid`;
 
 /**
- * A secondary may have been promoted: a connection says which server accepts writes.
+ * Secondaries as well: one may have been promoted. A connection says which server accepts writes.
  *
  * `metadatasynced` does not matter: Citus moves no shard while a node with metadata is out of date.
  */
@@ -88,7 +88,7 @@ export function shardMapReader(): Work<ShardMap> {
 const INT4_MIN = -(2 ** 31);
 const INT4_MAX = 2 ** 31 - 1;
 
-/** Several copies of a shard commit in two phases, and a gap would have no node. */
+/** Several copies of a shard would commit in two phases; a hash without a shard would have no node. */
 function requireOneCopyOfAll(shards: readonly ShardRow[]): void {
   const isComplete =
     shards.at(-1)?.max === INT4_MAX &&

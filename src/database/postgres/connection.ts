@@ -52,8 +52,8 @@ export const STATEMENT_TIMEOUT_MS = 30_000;
 
 /**
  * How long a statement waits for a lock, in milliseconds, even for another transaction's row. Then
- * it is repeated until its deadline, so no statement is left waiting on the server. Another
- * server's commit takes less, and the other plants of the batch have most of their time left.
+ * it is repeated until its deadline, so no statement is left waiting on the server. The commit of
+ * another server takes less; more would use up the time of the other plants in the batch.
  */
 export const LOCK_TIMEOUT_MS = 250;
 

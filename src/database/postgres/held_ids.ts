@@ -1,7 +1,8 @@
-/** An id that met another transaction's lock, by `performance.now()`. */
+/** An id that another transaction holds. Times are those of `performance.now()`. */
 export interface HeldId {
+  /** When its plant last met the lock. */
   readonly metAt: number;
-  /** From when on it is tried again. */
+  /** From when on its plant is tried again. */
   readonly retryAt: number;
 }
 
@@ -9,47 +10,46 @@ export interface HeldId {
  * The step for a plant:
  *
  * - `insert`: insert it with its batch;
- * - `retry`: insert it apart from the batch, because its lock may not have ended;
- * - `refuse`: nothing, because it met the lock a moment ago.
+ * - `retry`: insert it after the batch, which a lock that has not ended would hold up;
+ * - `refuse`: do not try, because it met the lock a moment ago.
  */
 export type HeldStep = "insert" | "retry" | "refuse";
 
 /**
  * Decides what to do with a plant.
  *
- * @param held What is remembered of its id.
- * @param releasedAt When a lock was last found to have ended: a transaction often holds many ids,
- *   and ends for all at once.
+ * @param held What is remembered of its id; `undefined` if nothing holds it.
+ * @param releasedAt When an id was last found to be free. One transaction often holds many ids, and
+ *   frees them all when it ends: so those that met a lock before then are tried again.
  */
 export function heldStep(held: HeldId | undefined, now: number, releasedAt: number): HeldStep {
   if (held === undefined) return "insert";
   return now >= held.retryAt || held.metAt < releasedAt ? "retry" : "refuse";
 }
 
-/** As long as `Retry-After` says. */
+/** The shortest time for which an id is refused, in milliseconds: clients come back after it. */
 const REFUSED_MS = 1_000;
 /**
- * A retry that fails holds up its batch, and is an error in PostgreSQL's log: about ten a second
- * are enough.
+ * Each retry that meets the lock again holds up its batch, and is an error in PostgreSQL's log. If
+ * each of N ids is refused for N × 100 ms, there are ten such retries a second.
  */
 const REFUSED_MS_PER_ID = 100;
+/** The longest time, in milliseconds: a plant should not wait much longer than its lock lasts. */
 const LONGEST_REFUSED_MS = 3_000;
 
-/** How long an id that meets a lock is refused, in milliseconds, if so many are held. */
+/** How long an id is refused after it met a lock, in milliseconds, if so many ids are held. */
 export function refusedMs(count: number): number {
   return Math.min(Math.max(REFUSED_MS, count * REFUSED_MS_PER_ID), LONGEST_REFUSED_MS);
 }
 
-/** How many ids are remembered: as many as a full queue has by default. */
+/** How many ids are remembered: as many plants as a full queue has by default. */
 const MAX_HELD = 10_000;
-/** How long an id is remembered that is not sent again, in milliseconds. */
+/** How long an id is remembered if its plant is not sent again, in milliseconds. */
 const REMEMBERED_MS = 30_000;
 
-/**
- * Remembers the ids that other transactions hold, so that a batch waits for each of them only once.
- */
+/** Remembers the ids that other transactions hold, so that batches do not wait for them again. */
 export class HeldIds {
-  /** In the order of `metAt`. */
+  /** Oldest `metAt` first. */
   readonly #held = new Map<bigint, HeldId>();
   #releasedAt = Number.NEGATIVE_INFINITY;
 
@@ -70,12 +70,12 @@ export class HeldIds {
   released(id: bigint): void {
     const now = performance.now();
     const wasHeld = this.#held.delete(id);
-    // Once a second at most: each time, the ids of other transactions are retried as well, and meet
-    // their locks again.
+    // Once a second at most: the ids that other transactions hold are tried again too, and each of
+    // them meets its lock.
     if (wasHeld && now - this.#releasedAt >= REFUSED_MS) this.#releasedAt = now;
   }
 
-  /** Makes room for another one. */
+  /** Forgets the ids that met their lock before a time, and the oldest if there is no room for one. */
   #forgetOldest(before: number): void {
     for (const [id, { metAt }] of this.#held) {
       if (metAt > before && this.#held.size < MAX_HELD) return;

@@ -15,17 +15,13 @@ export interface LockSearch<Plant> {
 }
 
 /**
- * How long to wait for a lock while the locked plants of a batch are found, in milliseconds: the
- * others wait as long. The whole batch has waited before, so what still holds a lock seldom ends
- * soon.
+ * How long each part of a batch waits for a lock, in milliseconds. All plants of the batch wait with
+ * it. The batch as a whole has waited before, so a lock that is still held seldom ends soon.
  */
 const PART_LOCK_TIMEOUT_MS = 5;
 /** How many parts a batch is split into. */
 const PARTS = 16;
-/**
- * How long before the deadline to stop, in milliseconds, to leave time for reporting the stored
- * plants.
- */
+/** How long before the deadline to stop, in milliseconds: the stored plants are to get their 200. */
 const DEADLINE_MARGIN_MS = 100;
 
 /**
@@ -67,7 +63,7 @@ function split<Plant>(plants: readonly Plant[]): readonly (readonly Plant[])[] {
   );
 }
 
-/** For the session: a connection never changes its session. */
+/** Applies to the session, which a connection keeps. */
 async function setLockTimeout(connection: Connection, timeoutMs: number): Promise<void> {
   await connection.query("SELECT set_config('lock_timeout', $1::text, false)", [String(timeoutMs)]);
 }

@@ -25,7 +25,7 @@ interface Waiting {
   readonly standbys: number;
 }
 
-/** A commit that waits for a standby that responds takes milliseconds. */
+/** Waits of half a second or more: a standby that responds takes milliseconds. */
 const WAITING = `SELECT current_setting('synchronous_standby_names') AS names,
     (SELECT count(*)::int FROM pg_catalog.pg_stat_replication) AS standbys
   FROM pg_catalog.pg_stat_activity WHERE usename = current_user AND wait_event = 'SyncRep'

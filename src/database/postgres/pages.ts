@@ -9,9 +9,11 @@ import { COLUMN_KINDS, plants } from "./schema.ts";
 
 /**
  * Reads a page of plants, ordered by id, from this id on, and returns once the synchronous standby
- * has it: PostgreSQL shows rows that no standby has if a waiting commit was interrupted by a crash or
- * the end of its server process. Even an empty page waits: a server whose standby was promoted no
- * longer commits, and lacks what the new primary has.
+ * has it.
+ *
+ * PostgreSQL shows rows that no standby has, if a crash or the end of a server process interrupted a
+ * commit that waited. Even an empty page waits: an old primary, whose standby was promoted, lacks the
+ * newest plants, and can no longer commit.
  *
  * It is one piece of work on one connection. Read on one server and committed on another, a page
  * could have plants that a failover has taken back.
@@ -25,7 +27,7 @@ export function durablePage(from: bigint, table?: string): Work<readonly NewPlan
       ? SELECT_PAGE.sql
       : `WITH plants AS (SELECT * FROM ${table}) ${SELECT_PAGE.sql}`;
 
-  // The limits of a page are numbers; the other parameter is the placeholder.
+  // The parameters that Drizzle knows are numbers, the limits of a page. The other one is `from`.
   const parameters = SELECT_PAGE.params.map((value) =>
     String(typeof value === "number" ? value : from),
   );

@@ -22,10 +22,10 @@ export function tablesVerifier(onWarning: OnWarning = () => {}) {
      * a crash. The lack of a privilege would show late, and only sometimes: a new plant needs fewer
      * than a retry.
      *
-     * Other changes of an operator are not looked for. A statement fails because of them, or its
-     * outcome is not a success: each row that is inserted or found is compared with what was sent.
-     * Only a trigger that runs after that may change a plant which gets a 200. There are good ones,
-     * such as those that notify, so they are named and not refused.
+     * Nothing else is verified. Other changes of an operator make a statement fail, or its outcome
+     * no success: each row that is inserted or found is compared with what was sent. Only a trigger
+     * that runs after that may change a plant that gets a 200. Many such triggers only notify, so
+     * they are named and not refused.
      *
      * @throws {PostgresFailure} `UNSAFE`. The message says in one line what is wrong, and what to
      *   do.

@@ -3,12 +3,12 @@ import { codeOf, PostgresFailure } from "./errors.ts";
 
 /**
  * Refuses a primary whose timeline is older than one that was seen before: its standby was promoted,
- * and it lives on. Without this, a pause of the new primary would lead back to the old one, which
- * shows revoked tokens and plants that were never acknowledged. A promotion begins a timeline, with
- * a greater number (https://www.postgresql.org/docs/current/continuous-archiving.html).
+ * and it still runs. Without this, a pause of the new primary would lead back to the old one, where
+ * revoked tokens are accepted and plants are shown that were never acknowledged. A promotion begins a
+ * timeline with a greater number (https://www.postgresql.org/docs/current/continuous-archiving.html).
  */
 export function newestTimelines() {
-  /** By the system identifier: a standby has its primary's, and no other cluster has. */
+  /** By the system identifier, which a primary and its standbys share. */
   const newest = new Map<string, number>();
 
   return {
@@ -44,6 +44,6 @@ async function timelineOf({ query }: Connection): Promise<Timeline | undefined> 
   }
 }
 
-/** The name of a file of the WAL begins with the timeline. A checkpoint's may be the one before. */
+/** The name of a WAL file begins with the timeline. That of the last checkpoint may be an older one. */
 const TIMELINE = `SELECT system_identifier::text AS system, pg_walfile_name(pg_current_wal_lsn()) AS file
   FROM pg_control_system()`;
