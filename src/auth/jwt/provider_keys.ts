@@ -153,6 +153,9 @@ export function providerKeys(options: ProviderKeysOptions) {
   }
 
   async function select(header: JWTHeaderParameters): Promise<FoundKeys | undefined> {
+    // Made-up key ids are cheap to send: jose would make an error for each.
+    if (header.kid !== undefined && !isPublished(header)) return undefined;
+
     // A reload while a key is imported may withdraw it, and begins another generation.
     const ofThese = generation;
     try {
