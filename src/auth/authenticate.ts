@@ -34,8 +34,7 @@ export interface Accepted extends Caller {
   readonly scopes: ReadonlySet<Scope>;
 
   /**
-   * What the token would need for more scopes, if its issuer has other words for it than these.
-   * @default the scope itself
+   * What the token lacks for more scopes, in the words of its issuer. @default the scope itself
    */
   readonly lacks?: Lack | undefined;
 }

@@ -202,7 +202,7 @@ export async function tokenCache(store: ServerTokens, options: TokenCacheOptions
 
   async function refreshNow(): Promise<void> {
     await readIfChanged();
-    // It hung, and works again.
+    // The database hung: what it answered may be too old by now.
     if (isOlderThan(maxAgeMs)) await readIfChanged();
   }
 

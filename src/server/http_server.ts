@@ -22,7 +22,10 @@ type HttpServerOptions = Pick<Config, "host" | "port" | "tls" | "trustProxy" | "
  */
 const IDLE_TIMEOUT_S = 130;
 
-/** How much longer a connection lives than a response may take, in seconds: Bun counts both alike. */
+/**
+ * How much longer a connection may be idle than a response may take, in seconds: for Bun, a connection
+ * that waits for its response is idle.
+ */
 const GRACE_S = 10;
 
 /** How long a server that stops waits for further requests, in milliseconds. */
@@ -262,7 +265,10 @@ function startServer(
   }
 }
 
-/** Whether a free port can be had. For an unknown name, Bun's error has the code of an earlier one. */
+/**
+ * Whether this machine has an address, by listening on a free port of it. The error of Bun does not
+ * tell: for an unknown name, its code is that of an earlier error.
+ */
 function hasAddress(hostname: string): boolean {
   try {
     void Bun.serve({ hostname, port: 0, fetch: () => new Response() }).stop(true);

@@ -78,7 +78,7 @@ export interface JwtAuthenticator {
    * Validates a token. Returns no promise if the token is remembered, or refused by its form.
    *
    * @throws {PlantStoreError} `queue_full` if more than 1,000 tokens wait to be verified or for
-   *   keys, or if the provider's keys cannot be had.
+   *   keys, if the provider's keys cannot be had, or if the token's key may be newer than they are.
    */
   (token: string): Verdict | Promise<Verdict>;
 
@@ -93,8 +93,7 @@ export interface JwtAuthenticator {
 /**
  * Accepts the JSON Web Tokens (RFC 7519) that an identity provider signs for this service. By the
  * rules of RFC 8725, signatures are asymmetric, and `iss`, `aud` and `exp` are required. `nbf` is
- * honoured. Clocks may differ by 30 seconds. ID, refresh and logout
- * tokens are refused.
+ * honoured. Clocks may differ by 30 seconds. ID, refresh and logout tokens are refused.
  *
  * The first token fetches the keys. Keys older than 5 minutes are fetched again in the background. A
  * token that cannot be verified fetches them again, at most every 10 seconds: the provider may sign
@@ -337,7 +336,7 @@ function parseHeader(encoded: string): Record<string, unknown> | undefined {
 
 const UTF8 = new TextDecoder();
 
-/** How many accepted tokens are remembered, in 2 MB. Refused ones would evict them, and are not. */
+/** How many accepted tokens are remembered, in 2 MB. Refused ones are not: a flood would evict these. */
 const MAX_REMEMBERED = 10_000;
 
 /** How many tokens may wait to be verified. The slowest, 2 ms each, take 2 seconds together. */

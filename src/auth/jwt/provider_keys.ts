@@ -156,7 +156,7 @@ export function providerKeys(options: ProviderKeysOptions) {
     // Made-up key ids are cheap to send: jose would make an error for each.
     if (header.kid !== undefined && !isPublished(header)) return undefined;
 
-    // A reload while a key is imported may withdraw it, and begins another generation.
+    // Before the key is imported: a reload meanwhile may withdraw it, and begins another generation.
     const ofThese = generation;
     try {
       const key = await usingKey(() => cached(header));
