@@ -73,7 +73,7 @@ export function startLogging({ level, format, colors, output }: LoggingOptions) 
     }
   }
 
-  const line = format === "json" ? json() : pretty(colors);
+  const line = bounded(format === "json" ? json() : pretty(colors));
   const lowestLevel = level === "warn" ? "warning" : level;
   const lostLine = (lost: number) => line(lostRecord(lost));
 
@@ -125,14 +125,51 @@ function lostRecord(lost: number): LogRecord {
   };
 }
 
+/** A line that is longer has its texts cut, in characters. */
+const MAX_LINE_LENGTH = 8_192;
+const MAX_TEXT_LENGTH = 1_024;
+
+/** Another server's answer may be in an error, a whole page of it: log stores refuse such a line. */
+function bounded(line: TextFormatter): TextFormatter {
+  return (record) => {
+    const text = line(record);
+    if (text.length <= MAX_LINE_LENGTH) return text;
+
+    const rawMessage = cut(String(record.rawMessage)) as string;
+    const properties = cut({ ...record.properties }) as LogRecord["properties"];
+    return line({ ...record, message: [rawMessage], rawMessage, properties });
+  };
+}
+
+function cut(value: unknown): unknown {
+  if (typeof value === "string" && value.length > MAX_TEXT_LENGTH)
+    return `${value.slice(0, MAX_TEXT_LENGTH)}… (${value.length} characters)`;
+  if (value instanceof Error) return cut(factsOf(value));
+  if (Array.isArray(value)) return value.map(cut);
+  if (!isRecord(value)) return value;
+  return Object.fromEntries(Object.entries(value).map(([name, of]) => [name, cut(of)]));
+}
+
 /** A log store refuses a field of two types: a cause is the same object, whatever was thrown. */
 function json(): TextFormatter {
   const line = getJsonLinesFormatter({ message: "template", properties: "flatten" });
   return (record) => {
     const { cause } = record.properties;
-    if (cause === undefined) return line(record);
-    return line({ ...record, properties: { ...record.properties, cause: factsOf(cause) } });
+    // The facts of one are there if its texts were cut.
+    if (cause === undefined || isRecord(cause)) return escapedJson(line(record));
+    const properties = { ...record.properties, cause: factsOf(cause) };
+    return escapedJson(line({ ...record, properties }));
   };
+}
+
+/** JSON leaves characters as they are that a terminal obeys, such as U+202E, which turns text around. */
+function escapedJson(line: string): string {
+  return line.replace(/[^\P{C}\n]/gu, (character) =>
+    Array.from(
+      { length: character.length },
+      (_, index) => `\\u${character.charCodeAt(index).toString(16).padStart(4, "0")}`,
+    ).join(""),
+  );
 }
 
 /** The texts of an error, and the facts of its own cause, unless that is one of the outer errors. */
@@ -179,5 +216,5 @@ function property([name, value]: [string, unknown]): string {
 
 /** Whether a value is an object of facts, and neither an error nor a list. */
 function isRecord(value: unknown): value is Record<string, unknown> {
-  return value !== null && Object.getPrototypeOf(value) === Object.prototype;
+  return value instanceof Object && Object.getPrototypeOf(value) === Object.prototype;
 }

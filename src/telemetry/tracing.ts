@@ -287,9 +287,13 @@ function requireFiles({ files }: OtelVariables): void {
   }
 }
 
-/** The SDK's own warnings, such as that the collector rejected a part of the spans. */
+/**
+ * The SDK's own warnings, such as that the collector rejected a part of the spans. They may bring the
+ * bytes of its response along.
+ */
 function reportWarnings(onFailure: (reason: string) => void): void {
-  const report = (...words: unknown[]) => onFailure(words.map(String).join(" "));
+  const report = (...words: unknown[]) =>
+    onFailure(words.filter((word) => !ArrayBuffer.isView(word)).join(" "));
   const none = () => {};
   diag.setLogger(
     { error: report, warn: report, info: none, debug: none, verbose: none },

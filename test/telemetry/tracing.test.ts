@@ -330,6 +330,20 @@ test("a span below that of the request says where the plant waited", async () =>
   expect(Math.min(...waits.slice(1, 4))).toBeGreaterThan(firstWait / 1_000);
 });
 
+test("of a collector that returns a page, the warning does not have the page", async () => {
+  using page = Bun.serve({
+    hostname: "127.0.0.1",
+    port: 0,
+    fetch: () => new Response(`<!doctype html>${"x".repeat(300_000)}`),
+  });
+  const { failures, tracing } = tracingTo(`http://127.0.0.1:${page.port}`);
+  await tracing.trace(testApp().fetch)(get("/plants"));
+  await tracing.close();
+
+  expect(failures).toEqual([expect.stringContaining("could not deserialize response")]);
+  expect(failures.join().length).toBeLessThan(500);
+});
+
 test("what the collector did not take of an export is reported", async () => {
   // ExportTraceServiceResponse: partial_success (1) with rejected_spans (1) and error_message (2).
   const partialSuccess = Uint8Array.of(0x0a, 6, 0x08, 1, 0x12, 2, 0x6e, 0x6f);
