@@ -160,10 +160,9 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
   const metrics = createMetrics();
   metrics.register(() => ofProcess(server, io.log));
 
-  const tracing = await startTracing(config, {
-    onFailure: (reason) => log.warning("Trace export failed", { reason }),
-    onIgnored: (variables) => log.warning("OpenTelemetry variables ignored", { variables }),
-  });
+  const tracing = await startTracing(config, (message, properties) =>
+    log.warning(message, properties),
+  );
   if (tracing !== undefined) {
     metrics.register(tracing.metrics);
     const reason = `the collector did not accept the last spans in time (${tracing.collector})`;
@@ -278,12 +277,12 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
  */
 export async function startTracing(
   { tracing }: Config,
-  events: Pick<TracingOptions, "onFailure" | "onIgnored">,
+  warn: TracingOptions["warn"],
 ): Promise<Tracing | undefined> {
   if (tracing === undefined) return undefined;
 
   const { startTracing } = await import("../telemetry/tracing.ts");
-  return startTracing({ ...tracing, ...events, serviceVersion: version() });
+  return startTracing({ ...tracing, warn, serviceVersion: version() });
 }
 
 /**

@@ -20,7 +20,7 @@ export async function checkStart(
 ): Promise<string> {
   const server = new HttpServer(config, AbortSignal.abort());
   await Promise.all([readStaticTokens(config), server.loadCertificate()]);
-  const tracing = await startTracing(config, { onFailure() {}, onIgnored() {} });
+  const tracing = await startTracing(config, () => {});
   await tracing?.close();
 
   // As a start does, with the rights of the database's owner: root becomes that user.

@@ -1,5 +1,4 @@
 import { AsyncLocalStorage } from "node:async_hooks";
-import { accessSync, constants } from "node:fs";
 import { hostname } from "node:os";
 
 import {
@@ -8,6 +7,7 @@ import {
   createNoopMeter,
   diag,
   DiagLogLevel,
+  type Meter,
   ROOT_CONTEXT,
   type Span,
   SpanKind,
@@ -30,7 +30,7 @@ import {
 } from "@opentelemetry/sdk-trace";
 
 import type { Gather } from "../database/adapter.ts";
-import { ConfigError, PlantStoreError, reasonOf } from "../errors.ts";
+import { PlantStoreError, reasonOf } from "../errors.ts";
 import type { PlantStore } from "../group_commit/plant_store.ts";
 import type { CompletedRequest } from "../http/observer.ts";
 import type { Metric } from "./metrics.ts";
@@ -42,10 +42,8 @@ export interface TracingOptions {
   readonly endpoint: URL;
   readonly serviceName: string;
   readonly serviceVersion: string;
-  /** Called with the reason and the collector when an export failed, which loses its spans. */
-  readonly onFailure: (reason: string) => void;
-  /** Called with the names of variables that are set, and have nothing to set here. */
-  readonly onIgnored: (variables: readonly string[]) => void;
+  /** Warns that an export failed, which loses its spans, or of a variable that is not obeyed. */
+  readonly warn: (message: string, properties: Readonly<Record<string, unknown>>) => void;
 }
 
 type NewPlant = Parameters<ReturnType<Gather>["add"]>[0];
@@ -62,26 +60,23 @@ export type Tracing = ReturnType<typeof startTracing>;
  * @throws {ConfigError} If a variable of OpenTelemetry cannot be obeyed.
  */
 export function startTracing(options: TracingOptions) {
-  const { endpoint, serviceName, serviceVersion, onFailure, onIgnored } = options;
+  const { endpoint, serviceName, serviceVersion, warn } = options;
   const variables = readOtelVariables((name) => getStringFromEnv(name)?.trim());
-  requireFiles(variables);
-  if (variables.ignored.length > 0) onIgnored(variables.ignored);
+  if (variables.ignored.length > 0)
+    warn("OpenTelemetry variables ignored", { variables: variables.ignored });
 
   // Without a password, and a query that may have a key.
   const collector = endpoint.origin + endpoint.pathname;
-  const fail = (reason: string) => onFailure(`${reason} (${collector})`);
+  const fail = (reason: string) =>
+    warn("Trace export failed", { reason: `${reason} (${collector})` });
   // The message only: the error has the whole response of the collector.
   const report = (error: unknown) => fail(reasonOf(error));
   setGlobalErrorHandler(report);
-  reportWarnings(fail);
+  forwardWarnings((reason) => warn("OpenTelemetry warning", { reason }));
 
-  const exporter = new OTLPTraceExporter({
-    url: endpoint.href,
-    timeoutMillis: variables.timeoutMs,
-  });
   const lost = countLost();
   const processor = new ServiceSpanProcessor({
-    exporter,
+    exporter: new OTLPTraceExporter({ url: endpoint.href }),
     ...variables.batches,
     selfObsMeterProvider: lost.meterProvider,
   });
@@ -255,7 +250,8 @@ class ServiceSpanProcessor extends BatchSpanProcessor {
 /** Counts the spans that the SDK loses, by the metrics that it has of itself. */
 function countLost() {
   let spans = 0;
-  const meter = Object.assign(createNoopMeter(), {
+  // A meter of its own: there is only one no-op meter, and the exporter counts on it, too.
+  const meter = Object.assign(Object.create(createNoopMeter()) as Meter, {
     createCounter: () => ({
       add(count: number, attributes: Attributes = {}) {
         if (attributes["error.type"] !== undefined) spans += count;
@@ -276,24 +272,13 @@ function nameOf(method: string): string {
   return METHODS.has(method) ? method : "HTTP";
 }
 
-/** @throws {ConfigError} If a file cannot be read. */
-function requireFiles({ files }: OtelVariables): void {
-  for (const { name, text } of files) {
-    try {
-      accessSync(text, constants.R_OK);
-    } catch (cause) {
-      throw new ConfigError(`Cannot use ${name}=${text}: ${reasonOf(cause)}`, { cause });
-    }
-  }
-}
-
 /**
- * The SDK's own warnings, such as that the collector rejected a part of the spans. They may bring the
- * bytes of its response along.
+ * The SDK's own warnings, such as that it cannot use a variable, or that the collector rejected a part
+ * of the spans. They may bring the bytes of its response along.
  */
-function reportWarnings(onFailure: (reason: string) => void): void {
+function forwardWarnings(warn: (reason: string) => void): void {
   const report = (...words: unknown[]) =>
-    onFailure(words.filter((word) => !ArrayBuffer.isView(word)).join(" "));
+    warn(words.filter((word) => !ArrayBuffer.isView(word)).join(" "));
   const none = () => {};
   diag.setLogger(
     { error: report, warn: report, info: none, debug: none, verbose: none },

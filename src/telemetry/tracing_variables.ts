@@ -8,33 +8,22 @@ export type ReadVariable = (name: string) => string | undefined;
 export type OtelVariables = ReturnType<typeof readOtelVariables>;
 
 /**
- * Reads the variables of OpenTelemetry that are not among our settings. The exporter reads those of
- * headers, compression and certificates itself; here they are only checked.
+ * Reads the variables of OpenTelemetry that neither our settings nor the exporter reads. The exporter
+ * reads its own, such as headers, compression and certificates, and warns of what it cannot use. But
+ * it speaks one protocol, and does not look at the variable of that.
  * https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
  *
  * @throws {ConfigError} If a value cannot be obeyed.
  */
 export function readOtelVariables(read: ReadVariable) {
-  requireChoice(ofExporter(read, "PROTOCOL"), ["http/protobuf"]);
-  requireChoice(ofExporter(read, "COMPRESSION"), ["none", "gzip"]);
+  requireProtocol(read);
 
-  const ofBatches = (what: string) => given(read, `OTEL_BSP_${what}`);
-  const maxQueueSize = integerOf(ofBatches("MAX_QUEUE_SIZE"), 2_048);
   return {
-    /** The files that the exporter reads. It would go on without one that is missing. */
-    files: ["CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY"].flatMap(
-      (what) => ofExporter(read, what) ?? [],
-    ),
-    timeoutMs: integerOf(ofExporter(read, "TIMEOUT"), 10_000, MAX_TIMER_MS),
     batches: {
-      maxQueueSize,
-      maxExportBatchSize: integerOf(
-        ofBatches("MAX_EXPORT_BATCH_SIZE"),
-        Math.min(512, maxQueueSize),
-        maxQueueSize,
-      ),
-      scheduledDelayMillis: integerOf(ofBatches("SCHEDULE_DELAY"), 5_000, MAX_TIMER_MS),
-      exportTimeoutMillis: integerOf(ofBatches("EXPORT_TIMEOUT"), 30_000, MAX_TIMER_MS),
+      maxQueueSize: integerOf(read, "OTEL_BSP_MAX_QUEUE_SIZE", 2_048),
+      maxExportBatchSize: integerOf(read, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512),
+      scheduledDelayMillis: integerOf(read, "OTEL_BSP_SCHEDULE_DELAY", 5_000),
+      exportTimeoutMillis: integerOf(read, "OTEL_BSP_EXPORT_TIMEOUT", 30_000),
     },
     sampling: samplingOf(read),
     continuesTraces: continuesTraces(read),
@@ -59,43 +48,25 @@ const IGNORED = [
   "OTEL_LINK_ATTRIBUTE_COUNT_LIMIT",
 ];
 
-/** A variable that is set. */
-interface Variable {
-  readonly name: string;
-  readonly text: string;
-}
-
-function given(read: ReadVariable, name: string): Variable | undefined {
-  const text = read(name);
-  return text === undefined ? undefined : { name, text };
-}
-
-/** The variable of the exporter: that of traces wins over that of all signals. */
-function ofExporter(read: ReadVariable, what: string): Variable | undefined {
-  return (
-    given(read, `OTEL_EXPORTER_OTLP_TRACES_${what}`) ?? given(read, `OTEL_EXPORTER_OTLP_${what}`)
-  );
-}
-
-function refusal({ name, text }: Variable, expected: string): ConfigError {
+function refusal(name: string, text: string, expected: string): ConfigError {
   return new ConfigError(`Cannot use ${name}=${text}: expected ${expected}`);
 }
 
-function requireChoice(variable: Variable | undefined, choices: readonly string[]): void {
-  if (variable !== undefined && !choices.includes(variable.text))
-    throw refusal(variable, choices.join(" or "));
+/** The variable of traces wins over that of all signals. */
+function requireProtocol(read: ReadVariable): void {
+  const protocols = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
+  const name = protocols.find((variable) => read(variable) !== undefined) ?? "";
+  const text = read(name) ?? PROTOCOL;
+  if (text !== PROTOCOL) throw refusal(name, text, PROTOCOL);
 }
 
-function integerOf(
-  variable: Variable | undefined,
-  preset: number,
-  max = Number.MAX_SAFE_INTEGER,
-): number {
-  if (variable === undefined) return preset;
+const PROTOCOL = "http/protobuf";
 
-  const value = Number(variable.text);
-  if (/^\d+$/.test(variable.text) && value >= 1 && value <= max) return value;
-  throw refusal(variable, `an integer from 1 to ${max}`);
+function integerOf(read: ReadVariable, name: string, preset: number): number {
+  const text = read(name) ?? String(preset);
+  const value = Number(text);
+  if (/^\d+$/.test(text) && value >= 1 && value <= MAX_TIMER_MS) return value;
+  throw refusal(name, text, `an integer from 1 to ${MAX_TIMER_MS}`);
 }
 
 /** Which requests get a span: a share of them, and whether the client's span decides before. */
@@ -109,7 +80,7 @@ function samplingOf(read: ReadVariable): { readonly ratio: number; readonly asPa
   if (ratio !== undefined) return { ratio, asParent: parent !== undefined };
 
   const samplers = "always_on, always_off or traceidratio, each alone or after parentbased_";
-  throw refusal({ name, text }, samplers);
+  throw refusal(name, text, samplers);
 }
 
 function ratioOf(read: ReadVariable): number {
@@ -117,7 +88,7 @@ function ratioOf(read: ReadVariable): number {
   const text = read(name) ?? "1";
   const ratio = Number(text);
   if (ratio >= 0 && ratio <= 1) return ratio;
-  throw refusal({ name, text }, "a number from 0 to 1");
+  throw refusal(name, text, "a number from 0 to 1");
 }
 
 /** Whether the trace of a client goes on here. Its baggage is for services that this one calls. */
@@ -129,5 +100,5 @@ function continuesTraces(read: ReadVariable): boolean {
     return propagators.includes("tracecontext");
 
   if (text === "none") return false;
-  throw refusal({ name, text }, "tracecontext, baggage or none");
+  throw refusal(name, text, "tracecontext, baggage or none");
 }
