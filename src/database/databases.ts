@@ -7,7 +7,9 @@ import { SQLITE } from "./sqlite/sqlite_adapter.ts";
 const DATABASES: readonly DatabaseKind[] = [SQLITE, POSTGRES, CITUS];
 
 /** Their names, for messages. */
-export const DATABASE_NAMES = DATABASES.map(({ name }) => name).join(" or ");
+export const DATABASE_NAMES = new Intl.ListFormat("en-GB", { type: "disjunction" }).format(
+  DATABASES.map(({ name }) => name),
+);
 
 /** What the URL of a database may be, for messages. */
 export const DATABASE_URLS = DATABASES.map(({ urls }) => urls).join(" or ");

@@ -6,14 +6,18 @@ import { emptyDirectory, memoryDirectory } from "../support/program.ts";
 import { runCommand } from "../support/stream_io.ts";
 
 const DATABASE_URL = `postgres://me@127.0.0.1:${CLOSED_PORT}/plants`;
+const ON_CITUS = DATABASE_URL.replace("postgres", "citus");
 
 test.each([
-  ["backup x", "Cannot back up PostgreSQL: use pg_dump"],
-  ["restore x", "Cannot restore PostgreSQL: use pg_restore"],
-  ["check", "Cannot check PostgreSQL: use pg_amcheck"],
-  ["check --json", "Cannot check PostgreSQL: use pg_amcheck"],
-])("%s is refused in one line that names PostgreSQL's program", async (command, line) => {
-  expect(await runCommand(command.split(" "), { DATABASE_URL })).toEqual({
+  ["backup x", DATABASE_URL, "Cannot back up PostgreSQL: use pg_dump"],
+  ["restore x", DATABASE_URL, "Cannot restore PostgreSQL: use pg_restore"],
+  ["check", DATABASE_URL, "Cannot check PostgreSQL: use pg_amcheck"],
+  ["check --json", DATABASE_URL, "Cannot check PostgreSQL: use pg_amcheck"],
+  ["backup x", ON_CITUS, "Cannot back up Citus: archive the WAL of each server"],
+  ["restore x", ON_CITUS, "Cannot restore Citus: restore each server to one restore point"],
+  ["check", ON_CITUS, "Cannot check Citus: use pg_amcheck on each server"],
+])("%s on %s is refused in one line that names the means", async (command, url, line) => {
+  expect(await runCommand(command.split(" "), { DATABASE_URL: url })).toEqual({
     exitCode: 2,
     stdout: "",
     stderr: `${line}\n`,

@@ -1,3 +1,4 @@
+import { ConfigError } from "../../errors.ts";
 import type { DatabaseAdapter, DatabaseKind, ServingOptions } from "../adapter.ts";
 import { postgresAdapter } from "../postgres/postgres_adapter.ts";
 import type { Reached } from "../postgres/postgres_database.ts";
@@ -39,6 +40,18 @@ function citusAdapter(url: PostgresUrl): DatabaseAdapter {
         openCitus(reached, { access: create ? "create" : "write", onCreate }),
       ),
     openPlants: () => onCluster(({ openCitus }, reached) => openCitus(reached, { access: "read" })),
+
+    async check() {
+      throw new ConfigError("Cannot check Citus: use pg_amcheck on each server");
+    },
+
+    async backup() {
+      throw new ConfigError("Cannot back up Citus: archive the WAL of each server");
+    },
+
+    async restore() {
+      throw new ConfigError("Cannot restore Citus: restore each server to one restore point");
+    },
 
     async migrate(options) {
       const { migrateCitus } = await import("./distribution.ts");
