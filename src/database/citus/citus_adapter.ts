@@ -15,7 +15,7 @@ export const CITUS: DatabaseKind = {
   adapterOf: (url) => (url.startsWith(SCHEME) ? citusAdapter(parsePostgresUrl(url)) : undefined),
 };
 
-/** A database on a Citus cluster: its tokens are on the coordinator, as on PostgreSQL. */
+/** A database on a Citus cluster. Its schema is the coordinator's, as on PostgreSQL. */
 function citusAdapter(url: PostgresUrl): DatabaseAdapter {
   const coordinator = postgresAdapter(url);
 
@@ -29,6 +29,9 @@ function citusAdapter(url: PostgresUrl): DatabaseAdapter {
     return await use(await import("./citus_database.ts"), reached);
   }
 
+  const openForReading = () =>
+    onCluster(({ openCitus }, reached) => openCitus(reached, { access: "read" }));
+
   return {
     ...coordinator,
     describe: () => ({ ...coordinator.describe(), adapter: "citus" }),
@@ -39,7 +42,8 @@ function citusAdapter(url: PostgresUrl): DatabaseAdapter {
       onCluster(({ openCitus }, reached) =>
         openCitus(reached, { access: create ? "create" : "write", onCreate }),
       ),
-    openPlants: () => onCluster(({ openCitus }, reached) => openCitus(reached, { access: "read" })),
+    openPlants: openForReading,
+    openForListing: openForReading,
 
     async check() {
       throw new ConfigError("Cannot check Citus: use pg_amcheck on each server");

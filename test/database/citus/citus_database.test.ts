@@ -185,6 +185,15 @@ describe.skipIf(skipsCitus())("Citus", () => {
     expect(await opened.ready()).toEqual([]);
   });
 
+  test("the tokens of the coordinator are listed", async () => {
+    await cluster.removeRows();
+    const digest = new Uint8Array(32);
+    const { tokens } = database;
+    await tokens.add({ name: "a", digest, createdAt: new Date(), expiresAt: null, scopes: [] });
+    await using opened = await adapter().openForListing();
+    expect(await opened.tokens.list()).toMatchObject([{ name: "a" }]);
+  });
+
   test("a worker's own URL is refused with the name of the remedy", async () => {
     const [worker] = await cluster.workers();
     const ofWorker = adapter(citusUrl(worker?.url as string));
@@ -192,6 +201,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
     await expect(ofWorker.openForServing({ gather })).rejects.toThrow(message);
     await expect(ofWorker.openForWriting({ create: true })).rejects.toThrow(message);
     await expect(ofWorker.openPlants()).rejects.toThrow(message);
+    await expect(ofWorker.openForListing()).rejects.toThrow(message);
     await expect(ofWorker.migrate({ dryRun: true })).rejects.toThrow(message);
   });
 
