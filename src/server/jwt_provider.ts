@@ -99,8 +99,8 @@ function watchKeys(jwksUrl: URL, log: Logger) {
 }
 
 /**
- * Why keys could not be fetched, for the log. The query of the URL may have a key, and Bun's
- * messages for rarer failures quote the URL and advise its caller: they are replaced by our own.
+ * Why keys could not be fetched, for the log. The query of the URL may have a key: Bun's messages quote
+ * the URL, which loses its query here, and advise a programmer, which is cut.
  */
 function fetchFailure(cause: unknown, jwksUrl: URL): string {
   if (cause instanceof Error && cause.name === "TimeoutError") return "it did not answer in time";
@@ -123,7 +123,7 @@ function certificateWords(code: string): string | undefined {
     : words;
 }
 
-/** Words for the codes of Bun's errors. */
+/** Words for the codes of Bun's errors that a wrong URL or network gives. */
 const FETCH_FAILURES: readonly (readonly [codes: readonly string[], words: string])[] = [
   [["ECONNREFUSED"], "nothing listens there"],
   [["ENOTFOUND", "EAI_AGAIN"], "the name of its host cannot be resolved"],
@@ -131,20 +131,6 @@ const FETCH_FAILURES: readonly (readonly [codes: readonly string[], words: strin
 
   [["EPROTO"], "the TLS handshake failed: that port may not speak TLS"],
   [["ERR_PROXY_TUNNEL"], "the proxy refused to connect to it"],
-
-  [
-    ["ZlibError", "BrotliDecompressionError", "ZstdDecompressionError"],
-    "its response cannot be decompressed",
-  ],
-  [
-    [
-      "InvalidHTTPResponse",
-      "Malformed_HTTP_Response",
-      "InvalidContentLength",
-      "UnsupportedTransferEncoding",
-    ],
-    "its response is not valid HTTP",
-  ],
 ];
 
 /**

@@ -160,7 +160,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
   const metrics = createMetrics();
   metrics.register(() => ofProcess(server, io.log));
 
-  const tracing = await startTracing(config, (message, properties) =>
+  const tracing = await loadTracing(config, (message, properties) =>
     log.warning(message, properties),
   );
   if (tracing !== undefined) {
@@ -171,7 +171,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
   }
 
   const observer = createObserver({ ...logging, metrics, tracing }, config);
-  const queue: Gather = (store, maxInFlight) =>
+  const makeQueue: Gather = (store, maxInFlight) =>
     groupCommit(store, {
       queueLimit: config.queueLimit,
       timeoutMs: config.requestTimeoutMs,
@@ -181,7 +181,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
 
   // Opening may wait for a lock or a disk. Meanwhile the rest of the program is loaded.
   const opening = config.database.openForServing({
-    gather: tracing?.tracePlants(queue) ?? queue,
+    gather: tracing?.tracePlants(makeQueue) ?? makeQueue,
     readUrl: urlReader(config),
     create: !config.production,
     onCreate: (created) => log.info(`Initialized empty database "${created}"`),
@@ -275,7 +275,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
  *
  * @throws {ConfigError} If a variable of OpenTelemetry cannot be obeyed.
  */
-export async function startTracing(
+export async function loadTracing(
   { tracing }: Config,
   warn: TracingOptions["warn"],
 ): Promise<Tracing | undefined> {

@@ -1,7 +1,7 @@
 import { readStaticTokens } from "../settings/secret_files.ts";
 import type { Config } from "../settings/settings.ts";
 import { HttpServer, originOf, PortInUseError } from "./http_server.ts";
-import { startTracing } from "./service.ts";
+import { loadTracing } from "./service.ts";
 
 /**
  * Checks what a start can be refused for, without starting: the variables and files of its settings,
@@ -20,7 +20,7 @@ export async function checkStart(
 ): Promise<string> {
   const server = new HttpServer(config, AbortSignal.abort());
   await Promise.all([readStaticTokens(config), server.loadCertificate()]);
-  const tracing = await startTracing(config, () => {});
+  const tracing = await loadTracing(config, () => {});
   await tracing?.close();
 
   // As a start does, with the rights of the database's owner: root becomes that user.

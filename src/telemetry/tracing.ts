@@ -292,20 +292,11 @@ function samplerOf({ sampling: { ratio, asParent } }: OtelVariables) {
 }
 
 /**
- * The header has 55 characters (https://www.w3.org/TR/trace-context); later versions may append to
- * it.
- */
-const MAX_TRACEPARENT_LENGTH = 128;
-
-/**
- * The span of the client, if it sent one. Ignores `tracestate` and `baggage`: this service calls no
- * other.
+ * The span of the client, if it sent one (https://www.w3.org/TR/trace-context). Ignores `tracestate`
+ * and `baggage`: this service calls no other.
  */
 function parentOf({ headers }: Request): Context {
-  const header = headers.get("traceparent");
-  if (header === null || header.length > MAX_TRACEPARENT_LENGTH) return ROOT_CONTEXT;
-
-  const parent = parseTraceParent(header);
+  const parent = parseTraceParent(headers.get("traceparent") ?? "");
   return parent === null
     ? ROOT_CONTEXT
     : traceApi.setSpanContext(ROOT_CONTEXT, { ...parent, isRemote: true });

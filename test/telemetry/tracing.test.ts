@@ -121,7 +121,7 @@ test.each([
   ["of the invalid version", `ff-${TRACE_ID}-${PARENT}-01`, ""],
   ["in capitals", `00-${TRACE_ID.toUpperCase()}-${PARENT}-01`, ""],
   ["repeated", `00-${TRACE_ID}-${PARENT}-01, 00-${TRACE_ID}-${PARENT}-01`, ""],
-  ["of 15,000 characters", `cc-${TRACE_ID}-${PARENT}-01-${"a".repeat(15_000)}`, ""],
+  ["of 15,000 characters", `cc-${TRACE_ID}-${PARENT}-01-${"a".repeat(15_000)}`, PARENT],
   ["that is not sampled", `00-${TRACE_ID}-${PARENT}-00`, undefined],
 ])(
   "a trace goes on where the client began it: a traceparent %s",
