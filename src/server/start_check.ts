@@ -33,7 +33,7 @@ export async function checkStart(
 
 async function checkDatabase({ database, production }: Config): Promise<string> {
   const pending = (await database.migrate({ dryRun: true })).map(({ tag }) => tag);
-  // drizzle-kit counts them.
+  // drizzle-kit numbers migrations: the first one is pending only where no database exists.
   const isNew = pending[0]?.startsWith("0000_") === true;
 
   if (pending.length > 0 && !(isNew && production)) {
@@ -43,7 +43,7 @@ async function checkDatabase({ database, production }: Config): Promise<string> 
       : `A start migrates the database "${database.name}": ${pending.join(", ")}`;
   }
 
-  // As every command that writes does: here a start in production is refused if there is none.
+  // Opens it as commands that write do: in production, that refuses a database that does not exist.
   await using _ = await database.openForWriting();
   return `The database "${database.name}" is up to date`;
 }

@@ -4,7 +4,7 @@ import { repeat } from "../async/timers.ts";
 
 /** How often to check the event loop, in milliseconds. */
 const CHECK_MS = 500;
-/** From which delay of a timer on the event loop counts as blocked, in milliseconds. */
+/** A timer that is later than this shows that the event loop was blocked, in milliseconds. */
 const BLOCKED_MS = 500;
 
 /**

@@ -36,8 +36,7 @@ export function createObserver(
       const isRefusal = line === REFUSED_CREDENTIALS || line === UNCHECKED_CREDENTIALS;
       if (suppresses(level, message, isRefusal ? reason : undefined)) return;
 
-      // A function, because a log of errors only leaves the line out, and looking up the client
-      // costs.
+      // A function: `LOG_LEVEL=error` leaves the line out, and looking up the client costs.
       if (isRefusal)
         log.warning(message, () => ({
           reason,
