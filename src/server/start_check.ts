@@ -8,7 +8,7 @@ import { loadTracing } from "./service.ts";
  * the address and the port, and the database, which is neither created nor migrated. The server may
  * run.
  *
- * @param onWarning Takes a sentence about what would refuse a start if the server did not run.
+ * @param onWarning Takes a sentence about a port in use, or a variable that is not obeyed.
  * @returns What a start would do to the database, as a sentence.
  * @throws {ConfigError} If a file or a variable cannot be used.
  * @throws {CommandError} If this machine does not have the address, or the user may not use the port.
@@ -20,7 +20,9 @@ export async function checkStart(
 ): Promise<string> {
   const server = new HttpServer(config, AbortSignal.abort());
   await Promise.all([readStaticTokens(config), server.loadCertificate()]);
-  const tracing = await loadTracing(config, () => {});
+  const tracing = await loadTracing(config, (message, { reason, variables }) =>
+    onWarning(`${message}: ${reason ?? variables}`),
+  );
   await tracing?.close();
 
   // As a start does, with the rights of the database's owner: root becomes that user.

@@ -53,6 +53,14 @@ test.concurrent.each([
   },
 );
 
+test.concurrent("serve --check warns of a variable that the exporter does not obey", async () => {
+  using home = emptyDirectory();
+  const env = traced("http://127.0.0.1:9", { OTEL_EXPORTER_OTLP_CERTIFICATE: "missing.pem" });
+  const { exitCode, stderr } = await runToEnd({ args: ["serve", "--check"], env, cwd: home.path });
+  expect(exitCode).toBe(0);
+  expect(stderr).toContain("OpenTelemetry warning: Failed to read root certificate file\n");
+});
+
 test.concurrent.each([
   [{ OTEL_SDK_DISABLED: "True", OTEL_EXPORTER_OTLP_PROTOCOL: "grpc" }],
   [{ OTEL_TRACES_EXPORTER: "none" }],
