@@ -19,6 +19,7 @@ const BELOW_DATABASES = [
   "group_commit",
   "database/database",
   "database/adapter",
+  "database/additions",
 ];
 
 /**
@@ -34,6 +35,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   auth: ["errors", "async"],
   group_commit: ["errors", "async", "plant"],
   "database/database": ["plant", "auth", "group_commit"],
+  "database/additions": ["database/database", "database/adapter"],
   "database/memory": ["plant", "auth", "group_commit", "database/database"],
   "database/contract": ["async", "plant", "auth", "group_commit", "database/database"],
   "database/adapter": ["auth", "group_commit", "database/database"],

@@ -3,7 +3,7 @@ import { CommandError } from "../errors.ts";
 import { type ColumnValue, columnValue, type NewPlant, PLANT_FIELDS } from "../plant/plant.ts";
 import { parseChoice } from "../settings/parsers.ts";
 import { DATABASE_FLAGS, type Subcommand } from "./command.ts";
-import { type Io, writeOutput } from "./terminal.ts";
+import { type Io, warningsTo, writeOutput } from "./terminal.ts";
 
 const HELP = `
 Prints every plant that was stored when it began, and perhaps some that came
@@ -30,7 +30,7 @@ export const exportPlants: Subcommand = {
     ]);
 
     const { openPlants } = await adapter();
-    await using reader = await openPlants();
+    await using reader = await openPlants({ onWarning: warningsTo(io) });
     if (format === "csv") await write(io, `${CSV_FIELDS.join(",")}\r\n`);
 
     for await (const page of reader.pages()) {

@@ -21,7 +21,7 @@ import { type Call, DATABASE_FLAGS, type Subcommand } from "./command.ts";
 import { grouped } from "./formatting.ts";
 import { progressBar } from "./progress_bar.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
-import type { Io } from "./terminal.ts";
+import { type Io, warningsTo } from "./terminal.ts";
 
 const HELP = `
 A source is a file of lines, as export prints them; "-" for standard input; or
@@ -48,7 +48,7 @@ async function run({ argument, flags, config, adapter, io }: Call): Promise<void
   // A line must have room for any plant that the API accepts: its id may be written longer.
   const maxLineBytes = Math.max(2 ** 26, maxBodyBytes + 64);
   await using source = (await isDatabase(argument))
-    ? await openDatabase(argument, io.stop)
+    ? await openDatabase(argument, io)
     : openLines(argument, maxLineBytes, io);
   const progress = progressBar(io);
   const counts = { added: 0, present: 0, refused: 0 };
@@ -222,7 +222,7 @@ const SQLITE_HEADER = "SQLite format 3\0";
  * @throws {ConfigError} If the URL cannot be used. The message quotes nothing of it.
  * @throws {DatabaseError} If the database cannot be used.
  */
-async function openDatabase(url: string, stop: AbortSignal): Promise<Source> {
+async function openDatabase(url: string, io: Io): Promise<Source> {
   let adapter: DatabaseAdapter;
   try {
     adapter = adapterOf(url);
@@ -231,7 +231,7 @@ async function openDatabase(url: string, stop: AbortSignal): Promise<Source> {
       cause: error,
     });
   }
-  const reader = await adapter.openPlants();
+  const reader = await adapter.openPlants({ onWarning: warningsTo(io) });
   let failure: DatabaseError | undefined;
 
   return {
@@ -241,7 +241,7 @@ async function openDatabase(url: string, stop: AbortSignal): Promise<Source> {
     async *batches() {
       try {
         for await (const page of reader.pages()) {
-          if (stop.aborted) return;
+          if (io.stop.aborted) return;
           const items = page.map((plant) => checkPlant(plant));
           for (let start = 0; start < items.length; start += BATCH_ITEMS)
             yield { items: items.slice(start, start + BATCH_ITEMS) };

@@ -1,3 +1,4 @@
+import type { OnWarning } from "../database/adapter.ts";
 import { CommandError, QuietFailure, reasonOf } from "../errors.ts";
 import type { LogOutput } from "../telemetry/logging.ts";
 
@@ -47,6 +48,11 @@ export interface Io {
   readonly stop: AbortSignal;
   /** Handles SIGHUP from then on. */
   readonly onHangup: (listener: () => void) => void;
+}
+
+/** Prints the warnings of a database, a line each. */
+export function warningsTo({ stderr }: Pick<Io, "stderr">): OnWarning {
+  return (message, { reason } = {}) => stderr(`${message}: ${reason}\n`);
 }
 
 /**

@@ -47,8 +47,12 @@ export interface DatabaseAdapter {
   /** Opens the database for a command that writes, even while a server runs. */
   openForWriting(options?: CreationOptions): Promise<WritingDatabase>;
 
-  /** Opens the plants for a command that only reads: creates no database, and changes none. */
-  openPlants(): Promise<OpenPlants>;
+  /**
+   * Opens the plants for a command that only reads: creates no database, and changes none.
+   *
+   * @param options `onWarning` is called with what a newer version has added, which is left out.
+   */
+  openPlants(options?: { readonly onWarning: OnWarning }): Promise<OpenPlants>;
 
   /**
    * Opens the tokens for a command that lists them. Creates no database, and may bring the schema of

@@ -29,8 +29,8 @@ function citusAdapter(url: PostgresUrl): DatabaseAdapter {
     return await use(await import("./citus_database.ts"), reached);
   }
 
-  const openForReading = () =>
-    onCluster(({ openCitus }, reached) => openCitus(reached, { access: "read" }));
+  const openForReading = (options?: Parameters<DatabaseAdapter["openPlants"]>[0]) =>
+    onCluster(({ openCitus }, reached) => openCitus(reached, { ...options, access: "read" }));
 
   return {
     ...coordinator,
@@ -43,7 +43,7 @@ function citusAdapter(url: PostgresUrl): DatabaseAdapter {
         openCitus(reached, { access: create ? "create" : "write", onCreate }),
       ),
     openPlants: openForReading,
-    openForListing: openForReading,
+    openForListing: () => openForReading(),
 
     async check() {
       throw new ConfigError("Cannot check Citus: use pg_amcheck on each server");

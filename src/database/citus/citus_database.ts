@@ -50,7 +50,7 @@ const COORDINATOR_TIMEOUT_MS = 10 * 60 * 1_000;
 type Log = Required<Pick<ServingOptions, "onWarning" | "onInfo">>;
 
 /** How a command opens it. */
-interface OpenOptions extends Pick<CreationOptions, "onCreate"> {
+interface OpenOptions extends Pick<ServingOptions, "onCreate" | "onWarning"> {
   /** @default {"create"} */
   readonly access?: DatabaseAccess;
 }
@@ -63,13 +63,13 @@ interface OpenOptions extends Pick<CreationOptions, "onCreate"> {
  */
 export async function openCitus(
   reached: Reached,
-  { access = "create", onCreate }: OpenOptions = {},
+  { access = "create", onCreate, onWarning = () => {} }: OpenOptions = {},
 ): Promise<Database> {
   const cluster = await openCluster(reached, {
     access,
     onCreate,
     isServing: false,
-    onWarning() {},
+    onWarning,
     onInfo() {},
   });
 
@@ -178,7 +178,13 @@ async function openCluster(
 
   await using stack = new AsyncDisposableStack();
   const coordinator = stack.use(
-    await openPostgres(reached, { access, isServing, maxInFlight: 1, acceptsDistributed: true }),
+    await openPostgres(reached, {
+      access,
+      isServing,
+      maxInFlight: 1,
+      acceptsDistributed: true,
+      onWarning: log.onWarning,
+    }),
   );
   const map = stack.adopt(
     await withDatabaseError("open", url.database, () => openMap(reached, log)),

@@ -1,5 +1,7 @@
 import journal from "../../../drizzle/postgres/meta/_journal.json" with { type: "json" };
 import { pause } from "../../async/timers.ts";
+import type { OnWarning } from "../adapter.ts";
+import { ledgerEntry, requireOnlyAdditions, warnOfAdditions } from "../additions.ts";
 import { DatabaseError } from "../database.ts";
 import type { Connection } from "./connection.ts";
 import { codeOf } from "./errors.ts";
@@ -45,10 +47,14 @@ interface Contents {
 /**
  * Returns the migrations to apply: all of them if the schema is empty.
  *
- * @throws {DatabaseError} If the schema belongs to another application or a newer plant-store, or
- *   another schema has the tables.
+ * @param onWarning Called with what later versions have added.
+ * @throws {DatabaseError} If the schema belongs to another application, or a newer plant-store has done more than
+ *   to add; or another schema has the tables.
  */
-export async function pendingMigrations(connection: Connection): Promise<readonly Migration[]> {
+export async function pendingMigrations(
+  connection: Connection,
+  onWarning: OnWarning = () => {},
+): Promise<readonly Migration[]> {
   const [{ schema, tables, has_ledger, other, unusable, may_read }] = (await connection.query(
     CONTENTS,
   )) as [Contents];
@@ -57,7 +63,7 @@ export async function pendingMigrations(connection: Connection): Promise<readonl
     throw new DatabaseError(`the user lacks USAGE on schema "${unusable}": GRANT it`);
   if (schema === null) throw new DatabaseError("no schema in its search_path exists: create one");
   if (may_read === false) throw new DatabaseError(`the user lacks SELECT on ${LEDGER}: GRANT it`);
-  if (has_ledger) return await unapplied(connection);
+  if (has_ledger) return await unapplied(connection, onWarning);
 
   // A second, empty set of tables would accept every id again.
   if (other !== null) {
@@ -85,20 +91,29 @@ export async function requireCreate({ query }: Connection): Promise<void> {
 }
 
 /** The migrations that are not in the ledger. */
-async function unapplied(connection: Connection): Promise<readonly Migration[]> {
+async function unapplied(
+  connection: Connection,
+  onWarning: OnWarning,
+): Promise<readonly Migration[]> {
   const rows = await readLedger(connection);
   const applied = new Set(rows.map(({ made_at }) => Number(made_at)));
   const known = new Set(MIGRATIONS.map(({ when }) => when));
 
   // That of a later version need not be the last.
-  if (!applied.isSubsetOf(known)) throw new DatabaseError("it was made by a newer plant-store");
+  const others = rows.filter(({ made_at }) => !known.has(Number(made_at)));
+  warnOfAdditions(requireOnlyAdditions(others.map(({ tag }) => tag)), onWarning);
 
   return MIGRATIONS.filter(({ when }) => !applied.has(when));
 }
 
-async function readLedger({ query }: Connection): Promise<readonly { made_at: string }[]> {
+interface LedgerRow {
+  readonly made_at: string;
+  readonly tag: string;
+}
+
+async function readLedger({ query }: Connection): Promise<readonly LedgerRow[]> {
   try {
-    return await query(`SELECT made_at FROM ${LEDGER}`);
+    return await query(`SELECT made_at, tag FROM ${LEDGER}`);
   } catch (error) {
     // undefined_column
     if (codeOf(error) !== "42703") throw error;
@@ -125,11 +140,13 @@ const LOCK_PAUSE_MS = 2_000;
  * wait for its lock has.
  */
 export function scriptOf({ tag, when, sql }: Migration): string {
+  // Who does not know the first migration has another program's tables.
+  const entry = when === MIGRATIONS[0]?.when ? tag : ledgerEntry(tag, sql);
   return `BEGIN;
 DO $$ BEGIN PERFORM pg_advisory_xact_lock(${LOCK}); END $$;
 SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS};
 CREATE TABLE IF NOT EXISTS ${LEDGER} (made_at bigint PRIMARY KEY, tag text NOT NULL);
-INSERT INTO ${LEDGER} VALUES (${when}, '${tag}');
+INSERT INTO ${LEDGER} VALUES (${when}, '${entry}');
 SET LOCAL statement_timeout = 0;
 ${sql.replaceAll("--> statement-breakpoint\n", "").trimEnd()}
 COMMIT;

@@ -28,8 +28,8 @@ export function postgresAdapter(url: PostgresUrl): DatabaseAdapter {
     return await use(room, reached);
   }
 
-  const openForReading = () =>
-    onServer(({ openPostgres }, reached) => openPostgres(reached, { access: "read" }));
+  const openForReading = (options?: Parameters<DatabaseAdapter["openPlants"]>[0]) =>
+    onServer(({ openPostgres }, reached) => openPostgres(reached, { ...options, access: "read" }));
 
   return {
     name: url.database,
@@ -43,7 +43,7 @@ export function postgresAdapter(url: PostgresUrl): DatabaseAdapter {
         openPostgres(reached, { access: create ? "create" : "write", onCreate }),
       ),
     openPlants: openForReading,
-    openForListing: openForReading,
+    openForListing: () => openForReading(),
 
     async check() {
       throw new ConfigError("Cannot check PostgreSQL: use pg_amcheck");

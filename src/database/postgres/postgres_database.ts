@@ -140,7 +140,7 @@ export async function openPostgres(
   const tables = access === "read" ? undefined : tablesVerifier(options.onWarning);
   await onFirst(reached, SCHEMA_TIMEOUT_MS, async (connection) => {
     if (!options.acceptsDistributed) await refuseDistributed(connection);
-    if (await requireSchema(connection, access)) options.onCreate?.(url.database);
+    if (await requireSchema(connection, options)) options.onCreate?.(url.database);
     await tables?.verify(connection);
   });
   reached.connection.close();
@@ -307,8 +307,11 @@ async function refuseDistributed({ query }: Connection): Promise<void> {
  *
  * @returns Whether it has created them.
  */
-async function requireSchema(connection: Connection, access: DatabaseAccess): Promise<boolean> {
-  const pending = await pendingMigrations(connection);
+async function requireSchema(
+  connection: Connection,
+  { access = "create", onWarning }: PostgresOptions,
+): Promise<boolean> {
+  const pending = await pendingMigrations(connection, onWarning);
   if (pending.length === 0) return false;
 
   if (access !== "create" && pending.length === MIGRATIONS.length)

@@ -1,6 +1,7 @@
 import { hash } from "node:crypto";
 
 import journal from "../../../drizzle/sqlite/meta/_journal.json" with { type: "json" };
+import { ledgerEntry, requireOnlyAdditions } from "../additions.ts";
 import { DatabaseError } from "../database.ts";
 import { numberFrom, type SqliteConnection } from "./driver.ts";
 import { SQL } from "./migration_files.ts";
@@ -28,9 +29,9 @@ export const APPLICATION_ID = 0x706c6e74;
 export function applyMigrations(connection: SqliteConnection): readonly Migration[] {
   const applyMissing = connection.transaction(() => {
     connection.exec(LEDGER);
-    const pending = missingMigrations(connection);
-    for (const migration of pending) connection.exec(stepsOf(migration));
-    return pending;
+    const { missing } = readLedger(connection);
+    for (const migration of missing) connection.exec(stepsOf(migration));
+    return missing;
   });
   return applyMissing.immediate();
 }
@@ -39,9 +40,12 @@ const LEDGER =
   "CREATE TABLE IF NOT EXISTS __drizzle_migrations (id INTEGER PRIMARY KEY, hash text NOT NULL, created_at numeric);\n";
 
 function stepsOf({ when, sql }: Migration): string {
+  const digest = hash("sha256", sql);
+  // Who does not know the first migration has another program's tables.
+  const entry = when === MIGRATIONS[0]?.when ? digest : ledgerEntry(digest, sql);
   return `${sql.trimEnd()}
 PRAGMA application_id = ${APPLICATION_ID};
-INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('${hash("sha256", sql)}', ${when});
+INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('${entry}', ${when});
 `;
 }
 
@@ -51,21 +55,23 @@ export function migrationScript(migration: Migration): string {
 }
 
 /**
- * The migrations that a database with our tables lacks. One may be older than the last that it has:
- * a fork takes it with a later version.
+ * Compares the migrations of a database with our tables with those that this version knows. Of either, the other may
+ * lack one that is not the last: a fork takes it with a later version.
  *
- * @throws {DatabaseError} If a newer plant-store made the file: it may store more of a plant than
- *   this one knows.
+ * @returns The missing migrations, and what later versions have added.
+ * @throws {DatabaseError} If a later version has done more than to add: it may store more of a plant
+ *   than this one knows.
  */
-export function missingMigrations(connection: SqliteConnection): readonly Migration[] {
-  const rows = connection.query("SELECT created_at FROM __drizzle_migrations").values();
-  const applied = new Set(rows.flat().map(Number));
+export function readLedger(connection: SqliteConnection) {
+  const rows = connection.query("SELECT created_at, hash FROM __drizzle_migrations").values();
+  const applied = new Map(rows.map(([when, entry]) => [Number(when), String(entry)]));
   const known = new Set(MIGRATIONS.map(({ when }) => when));
+  const others = [...applied].filter(([when]) => !known.has(when));
 
-  // That of a later version need not be the last.
-  if (!applied.isSubsetOf(known)) throw new DatabaseError("it was made by a newer plant-store");
-
-  return MIGRATIONS.filter(({ when }) => !applied.has(when));
+  return {
+    missing: MIGRATIONS.filter(({ when }) => !applied.has(when)),
+    additions: requireOnlyAdditions(others.map(([, entry]) => entry)),
+  };
 }
 
 /**

@@ -1,4 +1,5 @@
-import type { DatabaseAccess } from "../adapter.ts";
+import type { DatabaseAccess, OnWarning } from "../adapter.ts";
+import { warnOfAdditions } from "../additions.ts";
 import { DatabaseError } from "../database.ts";
 import { howToRunOn } from "./advice.ts";
 import type { Driver, SqliteConnection } from "./driver.ts";
@@ -11,7 +12,7 @@ import {
   hasOurTables,
   type Migration,
   MIGRATIONS,
-  missingMigrations,
+  readLedger,
 } from "./migrations.ts";
 import { checkOnOpening } from "./opening_check.ts";
 import { databaseFile, walBytes } from "./path.ts";
@@ -52,6 +53,13 @@ export interface ConnectOptions {
   readonly resetsWal?: boolean;
 
   /**
+   * Called if later versions have added what this one leaves out.
+   *
+   * @default does nothing
+   */
+  readonly onWarning?: OnWarning;
+
+  /**
    * Called if the WAL was to be reset, and another process uses it.
    *
    * @default does nothing
@@ -76,7 +84,12 @@ export function openDatabase<Opened extends SqliteConnection>(
   path: string,
   options: ConnectOptions = {},
 ): Opened {
-  const { access = "create", busyTimeoutMs = BUSY_TIMEOUT_MS, resetsWal = false } = options;
+  const {
+    access = "create",
+    busyTimeoutMs = BUSY_TIMEOUT_MS,
+    resetsWal = false,
+    onWarning = () => {},
+  } = options;
   let connection: Opened | undefined;
   let file: string | undefined;
   let identity: string | undefined;
@@ -99,7 +112,7 @@ export function openDatabase<Opened extends SqliteConnection>(
     // Refuse what is not ours before the first write: the WAL of a newer plant-store stays as it was.
     if (access === "read") {
       if (!hasTables) throw new DatabaseError(EMPTY);
-      missingMigrations(connection);
+      warnOfAdditions(readLedger(connection).additions, onWarning);
       return connection;
     }
     if (hasTables) checkOnOpening(connection);
@@ -107,7 +120,8 @@ export function openDatabase<Opened extends SqliteConnection>(
       throw new DatabaseError(
         `${EMPTY}; if nothing was ever stored, ${howToRunOn("migrate", file)}`,
       );
-    const isUpToDate = hasTables && missingMigrations(connection).length === 0;
+    const ledger = hasTables ? readLedger(connection) : undefined;
+    warnOfAdditions(ledger?.additions ?? [], onWarning);
 
     // A file without a WAL, such as a backup, has held no lock until now: a restore could have moved it.
     createWalIndex(file, true, driver.disableCopyOnWrite);
@@ -117,7 +131,7 @@ export function openDatabase<Opened extends SqliteConnection>(
     // Reset a WAL that is not trusted, and only then migrate.
     if (isUnsynced(file)) resetUnsyncedWal(connection, file);
     else if (resetsWal && !tryToResetWal(connection, busyTimeoutMs)) options.onWalInUse?.();
-    if (!isUpToDate) {
+    if (ledger?.missing.length !== 0) {
       const applied = applyMigrations(connection);
       options.onMigrated?.(applied, applied.length === MIGRATIONS.length);
     }

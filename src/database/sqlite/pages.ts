@@ -1,5 +1,5 @@
 import { INT64_MAX, INT64_MIN, type NewPlant, plantOfRow, sizeOf } from "../../plant/plant.ts";
-import type { OpenPlants } from "../adapter.ts";
+import type { DatabaseAdapter, OpenPlants } from "../adapter.ts";
 import { DatabaseError, keysetPages, PAGE_PLANTS, PAGE_TEXT } from "../database.ts";
 import { type Client, connect } from "./bun_driver.ts";
 import { CorruptError, corruptionIn, withFileError } from "./errors.ts";
@@ -14,8 +14,11 @@ type PlantRow = typeof plants.$inferSelect;
  *
  * @throws {DatabaseError} If the file does not exist or cannot be read.
  */
-export function openPlants(path: string): OpenPlants {
-  const client = connect(path, { access: "read" });
+export function openPlants(
+  path: string,
+  options?: Parameters<DatabaseAdapter["openPlants"]>[0],
+): OpenPlants {
+  const client = connect(path, { ...options, access: "read" });
   const marker = withFileError("open", path, () => corruptionMarker(path));
 
   return {

@@ -50,9 +50,9 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
         onMigrated: (_, isNew) => isNew && onCreate?.(resolve(path)),
       }),
 
-    openPlants: async () => {
+    openPlants: async (options) => {
       becomeOwner(path);
-      return (await import("./pages.ts")).openPlants(path);
+      return (await import("./pages.ts")).openPlants(path, options);
     },
     // May write: a database of an older version has to be migrated first.
     openForListing: () => openHere(path, { access: "write" }),
@@ -203,7 +203,7 @@ async function migrateSqlite(
   path: string,
   { dryRun, onCreate }: Parameters<DatabaseAdapter["migrate"]>[0],
 ) {
-  const { MIGRATIONS, missingMigrations, migrationScript } = await import("./migrations.ts");
+  const { MIGRATIONS, migrationScript, readLedger } = await import("./migrations.ts");
   const { withFileError } = await import("./errors.ts");
   let migrations: readonly Migration[] = [];
   becomeOwner(path);
@@ -218,7 +218,7 @@ async function migrateSqlite(
   } else if (withFileError("open", path, () => sizeOf(path)) > 0) {
     const { connect } = await import("./bun_driver.ts");
     using client = connect(path, { access: "read" });
-    migrations = missingMigrations(client);
+    migrations = readLedger(client).missing;
   } else migrations = MIGRATIONS;
 
   return migrations.map((migration) => ({

@@ -103,6 +103,7 @@ export async function sqliteStore(
       busyTimeoutMs: 0,
       resetsWal: true,
       onMigrated: (_, isNew) => isNew && console.warn(`Created an empty database: ${file}`),
+      onWarning: (message, why) => console.warn(`${message}: ${why?.reason}`),
     };
     const open = () => openDatabase(NODE, file, options);
     const connection = await retryWhileLocked(open, BUSY_TIMEOUT_MS);

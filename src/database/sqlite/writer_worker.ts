@@ -65,6 +65,7 @@ const api = {
       resetsWal: true,
       onMigrated: (_, isNew) => isNew && tell({ type: "created" }),
       onWalInUse: () => warn(WAL_IN_USE, WAL_ADVICE),
+      onWarning: (message, why) => warn(message, String(why?.reason)),
     });
     const ready = call("open", path);
 
