@@ -24,8 +24,6 @@ declare module "miniflare" {
       readonly compatibilityDate: string;
       readonly compatibilityFlags: readonly string[];
       readonly cf: false;
-      readonly bindings?: Readonly<Record<string, string>>;
-      readonly d1Databases?: readonly string[];
       readonly durableObjects?: Readonly<
         Record<string, { readonly className: string; readonly useSQLite: true }>
       >;
@@ -34,7 +32,6 @@ declare module "miniflare" {
     });
     readonly ready: Promise<URL>;
     unsafeGetDirectURL(): Promise<URL>;
-    getD1Database(name: string): Promise<{ exec(sql: string): Promise<unknown> }>;
     getDurableObjectNamespace<Stub>(name: string): Promise<DurableObjects<Stub>>;
     dispose(): Promise<void>;
   }

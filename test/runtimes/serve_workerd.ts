@@ -1,5 +1,4 @@
-// Serves the bundle of a Worker, on Node: workerd itself takes no signals. What the Worker may bind
-// is a database `DB`, in which the statement D1_TABLE has run, an object `GARDEN`, and a `TOKEN`.
+// Serves the bundle of a Worker, on Node: workerd itself takes no signals.
 import { readFileSync } from "node:fs";
 
 import { Miniflare } from "miniflare";
@@ -8,7 +7,6 @@ import type { Garden } from "./workerd.ts";
 
 const [file = ""] = process.argv.slice(2);
 const contents = readFileSync(file, "utf8");
-const hasObject = contents.includes("class Garden ");
 
 const miniflare = new Miniflare({
   modules: [{ type: "ESModule", path: "worker.mjs", contents }],
@@ -16,9 +14,7 @@ const miniflare = new Miniflare({
   compatibilityDate: "2025-06-01",
   compatibilityFlags: ["nodejs_compat"],
   cf: false,
-  bindings: { TOKEN: process.env["TOKEN"] ?? "" },
-  d1Databases: ["DB"],
-  durableObjects: hasObject ? { GARDEN: { className: "Garden", useSQLite: true } } : {},
+  durableObjects: { GARDEN: { className: "Garden", useSQLite: true } },
   // Without miniflare's own Worker in between, which changes requests.
   unsafeDirectSockets: [{ host: "127.0.0.1", port: 0 }],
   handleRuntimeStdio(stdout, stderr) {
@@ -28,14 +24,10 @@ const miniflare = new Miniflare({
 });
 
 await miniflare.ready;
-const { D1_TABLE } = process.env;
-if (D1_TABLE !== undefined) await (await miniflare.getD1Database("DB")).exec(D1_TABLE);
 
-if (hasObject) {
-  const objects = await miniflare.getDurableObjectNamespace<Garden>("GARDEN");
-  const object = objects.getByName("garden");
-  for (const name of ["SIGHUP", "SIGUSR2"] as const) process.on(name, () => object.signal(name));
-}
+const objects = await miniflare.getDurableObjectNamespace<Garden>("GARDEN");
+const object = objects.getByName("garden");
+for (const name of ["SIGHUP", "SIGUSR2"] as const) process.on(name, () => object.signal(name));
 
 // Miniflare's own handler ends with 143.
 process.removeAllListeners("SIGTERM");

@@ -9,14 +9,7 @@ import { freePort, ROOT, start, temporaryDirectory } from "./program.ts";
 const BESIDE = ["@elysiajs/eden", "swagger-ui-dist", "@types/node", "undici-types", "bun-types"];
 
 /** Likewise, of the packages that are tested with every runtime. */
-const FRAMEWORKS = [
-  "srvx",
-  "hono",
-  "express",
-  "@types/express",
-  "fastify",
-  "@cloudflare/workers-types",
-];
+const FRAMEWORKS = ["srvx", "hono", "express", "@types/express", "fastify"];
 
 /**
  * A project of somebody who follows the guides: with the packed package, and what its programs import.

@@ -29,9 +29,9 @@ export async function bundleWorker(entry: string, directory: string): Promise<st
 }
 
 /** Serves the bundle of a Worker. At the end of the scope it is stopped: workerd is a child of it. */
-export async function startWorker(bundle: string, env: Record<string, string> = {}) {
+export async function startWorker(bundle: string) {
   const program = [...MINIFLARE_NODE, join(ROOT, "test/runtimes/serve_workerd.ts"), bundle];
-  const server = await startServer({ program, env });
+  const server = await startServer({ program });
 
   return {
     ...server,
