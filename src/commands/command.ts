@@ -7,7 +7,7 @@ import type { Io } from "./terminal.ts";
 
 /** A command of the program. */
 export interface Subcommand {
-  /** Its name and its argument, such as `backup <file>`. */
+  /** Its name and its arguments, such as `backup <file>`. */
   readonly usage: string;
   readonly description: string;
   /**
@@ -32,8 +32,10 @@ export interface Subcommand {
 /** A command's context. */
 export interface Call {
   readonly io: Io;
-  /** The argument of the command; empty if it has none. */
+  /** The first argument of the command; empty if it has none. */
   readonly argument: string;
+  /** All arguments. */
+  readonly args: readonly string[];
   readonly flags: Flags;
   /**
    * Parses the configuration, with flags overriding environment variables.

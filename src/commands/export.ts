@@ -48,8 +48,8 @@ async function write(io: Io, text: string): Promise<void> {
   await eventLoopTurn();
 }
 
-/** JSON holds any integer, but `JSON.stringify` takes no bigint. */
-function jsonLine(plant: NewPlant): string {
+/** The line of a plant. JSON holds any integer, but `JSON.stringify` takes no bigint. */
+export function jsonLine(plant: NewPlant): string {
   const id = Number(plant.id);
   const line = `${JSON.stringify({ ...plant, id })}\n`;
   // A double rounds an id past 2^53. In the line, the id comes first.

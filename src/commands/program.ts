@@ -21,6 +21,7 @@ import { importPlants } from "./import.ts";
 import { licenses } from "./licenses.ts";
 import { migrate } from "./migrate.ts";
 import { openapi } from "./openapi.ts";
+import { PLANT_COMMANDS } from "./plant.ts";
 import { restore } from "./restore.ts";
 import { serve } from "./serve.ts";
 import { type Io, writeOutput } from "./terminal.ts";
@@ -55,6 +56,7 @@ export async function run(
     await subcommand.run({
       io,
       argument: parsed.args[0] ?? "",
+      args: parsed.args,
       flags,
       config,
       settingsFile,
@@ -112,6 +114,7 @@ export function declareProgram(action: Action, output: OutputConfiguration = {})
     .configureHelp({
       subcommandTerm(command) {
         if (command.name() === "token") return "token create|list|…";
+        if (command.name() === "plant") return "plant get|delete|count";
         return Help.prototype.subcommandTerm(command).replace(" [options]", "");
       },
 
@@ -144,6 +147,14 @@ export function declareProgram(action: Action, output: OutputConfiguration = {})
     .addHelpText("after", examples("token create greenhouse --expires 90d", "token list"));
   declare(token, TOKEN_COMMANDS, action);
 
+  const plant = program
+    .command("plant")
+    .description("Print, delete and count plants, even while a server runs")
+    .helpCommand(false)
+    .showHelpAfterError("See plant-store plant --help")
+    .addHelpText("after", examples("plant get 7", "plant delete 7 --yes", "plant count"));
+  declare(plant, PLANT_COMMANDS, action);
+
   declare(
     program,
     [exportPlants, importPlants, backup, restore, check, migrate, openapi, licenses],
@@ -157,7 +168,7 @@ function declare(parent: Command, subcommands: readonly Subcommand[], action: Ac
   for (const subcommand of subcommands) {
     const { usage, description, flags = DATABASE_FLAGS, help, example } = subcommand;
     const command = parent.command(usage).description(description);
-    const name = parent.name() === "token" ? `token ${command.name()}` : command.name();
+    const name = parent.parent === null ? command.name() : `${parent.name()} ${command.name()}`;
     command.showHelpAfterError(`See plant-store ${name} --help`);
 
     for (const [flag, meaning, preset] of flags) command.option(flag, meaning, preset);

@@ -201,13 +201,14 @@ export interface DatabaseMetric {
 }
 
 /** The database of a command that writes. */
-export type WritingDatabase = Pick<Database, "plants" | "tokens"> & AsyncDisposable;
+export type WritingDatabase = Pick<Database, "plants" | "tokens" | "find" | "delete"> &
+  AsyncDisposable;
 
 /**
- * The plants of a database, for reading only, until they are disposed of. `pages` also throws if
- * plants may be missing from a corrupt database.
+ * The plants of a database, for reading only, until they are disposed of. Each also throws if
+ * plants may be missing from a corrupt database: `pages` at the end.
  */
-export type OpenPlants = Pick<Database, "pages"> & AsyncDisposable;
+export type OpenPlants = Pick<Database, "pages" | "find" | "count"> & AsyncDisposable;
 
 /** The tokens of a database, until they are disposed of. */
 export type OpenTokens = Pick<Database, "tokens"> & AsyncDisposable;

@@ -18,6 +18,28 @@ export interface Database extends AsyncDisposable {
    * @throws {DatabaseError} If the database cannot be read.
    */
   pages(): AsyncIterable<readonly NewPlant[]>;
+
+  /**
+   * The stored plants with these ids, in any order.
+   *
+   * @throws {DatabaseError} If the database cannot be read.
+   */
+  find(ids: readonly bigint[]): Promise<readonly NewPlant[]>;
+
+  /**
+   * How many plants are stored.
+   *
+   * @throws {DatabaseError} If the database cannot be read.
+   */
+  count(): Promise<number>;
+
+  /**
+   * Deletes the plants with these ids, and leaves out those that are not stored. Once it resolves,
+   * they are gone even after a power loss or a failover.
+   *
+   * @throws {PlantStoreError} `storage_unavailable`: some may be deleted.
+   */
+  delete(ids: readonly bigint[]): Promise<void>;
 }
 
 /**

@@ -36,6 +36,13 @@ export function memoryDatabase(): Database {
     plants: { add: async (batch) => batch.map(addOne), probe: async () => {} },
     tokens: memoryTokens(),
     pages: () => keysetPages(pageFrom),
+    find: async (ids) =>
+      ids.flatMap((id) => {
+        const plant = plants.get(id);
+        return plant === undefined ? [] : { id, ...plant };
+      }),
+    count: async () => plants.size,
+    delete: async (ids) => ids.forEach((id) => plants.delete(id)),
     [Symbol.asyncDispose]: async () => {},
   };
 }

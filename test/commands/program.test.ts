@@ -27,6 +27,9 @@ const COMMANDS = [
   { command: "token revoke", args: " <name>", flags: ["--database", "--settings"] },
   { command: "token delete", args: " <name>", flags: ["--yes", "--database", "--settings"] },
   { command: "token prune", args: "", flags: ["--database", "--settings"] },
+  { command: "plant get", args: " <id...>", flags: ["--database", "--settings"] },
+  { command: "plant delete", args: " <id...>", flags: ["--yes", "--database", "--settings"] },
+  { command: "plant count", args: "", flags: ["--database", "--settings"] },
   { command: "export", args: "", flags: ["--format", "--database", "--settings"] },
   { command: "import", args: " <source>", flags: ["--json", "--database", "--settings"] },
   { command: "backup", args: " <target>", flags: ["--keep", "--json", "--database", "--settings"] },
@@ -67,7 +70,7 @@ test("token create --help names every scope", async () => {
   expect(stdout).toContain("(default: all)");
 });
 
-test("--help lists the commands, and token --help its own", async () => {
+test("--help lists the commands, and those of token and plant list their own", async () => {
   const listed = async (...args: string[]) => {
     const [, commands = ""] = (await call(...args)).stdout.split("\nCommands:\n");
     return Array.from(commands.matchAll(/^ {2}([a-z]+) .*? {2}/gm), ([, name]) => name);
@@ -77,6 +80,7 @@ test("--help lists the commands, and token --help its own", async () => {
   expect(await listed("--help")).toEqual([...names, "help"]);
   expect(await listed("help")).toEqual(await listed("--help"));
   expect(await listed("token", "--help")).toEqual(["create", "list", "revoke", "delete", "prune"]);
+  expect(await listed("plant", "--help")).toEqual(["get", "delete", "count"]);
   expect((await call("--help")).stdout).toContain("\n  token create|list|…  ");
 });
 
@@ -189,7 +193,7 @@ const wrongCalls: [string, string][] = [
   ],
   ...COMMANDS.filter(({ flags: known }) => known.includes("--database")).map(
     ({ command, args }): [string, string] => [
-      `${command}${args && " x"} --database `,
+      `${command}${args && " 7"} --database `,
       'Cannot use --database "": expected a value, or no flag for the default',
     ],
   ),

@@ -157,6 +157,40 @@ const CASES: Cases<Database> = {
     assert.deepEqual(plain(early), plants);
   },
 
+  async "find() gives the plants with these ids, each as it was added"(database) {
+    const plants = [INT64_MIN, -1n, 0n, 2n ** 53n + 1n, INT64_MAX].map((id) =>
+      fern({ id, [TEXT]: String(id) }),
+    );
+    await add(database, plants);
+    const found = await database.find([...plants.slice(1).map(({ id }) => id), 7n]);
+    assert.deepEqual(plain(found).toSorted(byId), plants.slice(1));
+    assert.deepEqual(await database.find([7n]), []);
+    assert.deepEqual(await database.find([]), []);
+  },
+
+  async "count() is how many plants there are"(database) {
+    assert.equal(await database.count(), 0);
+    await add(
+      database,
+      [INT64_MIN, 0n, INT64_MAX].map((id) => fern({ id })),
+    );
+    assert.equal(await database.count(), 3);
+  },
+
+  async "delete() deletes the plants with these ids and no other, and their ids are free"(
+    database,
+  ) {
+    const plants = [INT64_MIN, 1n, 2n, INT64_MAX].map((id) => fern({ id }));
+    await add(database, plants);
+    await database.delete([INT64_MIN, 2n, 7n]);
+    assert.deepEqual(await allOf(database), [plants[1], plants[3]]);
+
+    const other = fern({ id: 2n, [TEXT]: "other" });
+    assert.deepEqual(await add(database, [other]), ["added"]);
+    await database.delete([]);
+    assert.equal(await database.count(), 3);
+  },
+
   async "tokens.revision() does not change with plants"(database) {
     const revision = await database.tokens.revision();
     await add(database, [fern()]);
@@ -168,6 +202,10 @@ async function allOf(database: Pick<Database, "pages">): Promise<NewPlant[]> {
   const pages = await Array.fromAsync(database.pages());
   for (const page of pages) assert.notEqual(page.length, 0, "pages() gave an empty page");
   return plain(pages.flat());
+}
+
+function byId(one: NewPlant, other: NewPlant): number {
+  return one.id < other.id ? -1 : 1;
 }
 
 /** Rows of a driver may have another prototype. */

@@ -17,8 +17,15 @@ import {
   toDatabaseError,
   withDatabaseError,
 } from "../postgres/errors.ts";
-import { Pool } from "../postgres/pool.ts";
-import { MAX_IN_FLIGHT, openPostgres, type Reached } from "../postgres/postgres_database.ts";
+import { deletePlants, findPlants } from "../postgres/plants_by_id.ts";
+import { Pool, type Work } from "../postgres/pool.ts";
+import {
+  MAX_IN_FLIGHT,
+  openPostgres,
+  type Reached,
+  READ_TIMEOUT_MS,
+} from "../postgres/postgres_database.ts";
+import { repeatingMoves } from "./citus_plants.ts";
 import { requireDistributed } from "./distribution.ts";
 import { CitusNode } from "./node.ts";
 import { type NodeId, nodesOf, type ShardMap, shardMapReader, shardOf } from "./shard_map.ts";
@@ -73,6 +80,20 @@ export async function openCitus(
     onInfo() {},
   });
 
+  /** Runs work on the nodes that have these ids, and waits for their standbys. */
+  async function onNodes<Result>(
+    ids: readonly bigint[],
+    workOn: (ids: readonly bigint[]) => Work<Result>,
+  ): Promise<readonly Result[]> {
+    const map = await cluster.map.readNow();
+    const byNode = Map.groupBy(ids, (id) => shardOf(map, id).node);
+    return await Promise.all(
+      [...byNode].map(([node, own]) =>
+        cluster.nodeFor(node).pool.run(repeatingMoves(workOn(own)), READ_TIMEOUT_MS),
+      ),
+    );
+  }
+
   return {
     plants: {
       add: cluster.add,
@@ -86,6 +107,15 @@ export async function openCitus(
       } catch (error) {
         throw toDatabaseError("read", reached.url.database, error);
       }
+    },
+
+    find: async (ids) =>
+      (
+        await withDatabaseError("read", reached.url.database, () => onNodes(ids, findPlants))
+      ).flat(),
+    count: cluster.coordinator.count,
+    async delete(ids) {
+      await onNodes(ids, deletePlants);
     },
 
     [Symbol.asyncDispose]: cluster[Symbol.asyncDispose],

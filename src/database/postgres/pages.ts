@@ -43,7 +43,7 @@ export function durablePage(from: bigint, table?: string): Work<readonly NewPlan
  * A commit that changes no row and needs no privilege. It waits for the synchronous standby, and
  * commits wait in the order of the WAL: so the standby also has what was read before.
  */
-const COMMIT_NOTHING = "SELECT pg_logical_emit_message(true, 'plant-store', '')";
+export const COMMIT_NOTHING = "SELECT pg_logical_emit_message(true, 'plant-store', '')";
 
 /** Drizzle writes the statement once; a connection runs it. */
 const db = drizzle.mock();

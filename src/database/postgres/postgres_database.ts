@@ -23,6 +23,7 @@ import {
 } from "./migrations.ts";
 import { missingStandby, standbyWatch } from "./missing_standby.ts";
 import { durablePage } from "./pages.ts";
+import { countPlants, deletePlants, findPlants } from "./plants_by_id.ts";
 import { Pool, poolMetrics, type PoolOptions } from "./pool.ts";
 import { batchAdder, probe } from "./postgres_plants.ts";
 import { tablesVerifier } from "./tables_verifier.ts";
@@ -120,6 +121,8 @@ const PATIENCE_MS = { migrate: 120_000, open: SCHEMA_TIMEOUT_MS / 2 };
 export const PROBE_TIMEOUT_MS = 1_000;
 /** The time limit for asking why a server is silent, in milliseconds. */
 const ASK_TIMEOUT_MS = 1_000;
+/** The time limit for counting a large table, in milliseconds; a signal ends it. */
+const COUNT_TIMEOUT_MS = 24 * 60 * 60 * 1_000;
 /** The time limit for reading, in milliseconds. The server ends a statement at the same time. */
 export const READ_TIMEOUT_MS = 10_000;
 
@@ -188,6 +191,11 @@ export async function openPostgres(
           writing.run(durablePage(from), READ_TIMEOUT_MS),
         ),
       ),
+    find: (ids) =>
+      withDatabaseError("read", url.database, () => writing.run(findPlants(ids), READ_TIMEOUT_MS)),
+    count: () =>
+      withDatabaseError("read", url.database, () => writing.run(countPlants, COUNT_TIMEOUT_MS)),
+    delete: (ids) => writing.run(deletePlants(ids), READ_TIMEOUT_MS),
     metrics: () => [...poolMetrics(pools), ...hostMetrics(reached), ...standbys.metrics()],
 
     async [Symbol.asyncDispose]() {

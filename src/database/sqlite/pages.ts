@@ -1,3 +1,4 @@
+import { eventLoopTurn } from "../../async/timers.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant, plantOfRow, sizeOf } from "../../plant/plant.ts";
 import type { DatabaseAdapter, OpenPlants } from "../adapter.ts";
 import { DatabaseError, keysetPages, PAGE_PLANTS, PAGE_TEXT } from "../database.ts";
@@ -21,6 +22,14 @@ export function openPlants(
   const client = connect(path, { ...options, access: "read" });
   const marker = withFileError("open", path, () => corruptionMarker(path));
 
+  function requireWhole(): void {
+    const finding = marker.finding();
+    if (finding !== undefined)
+      throw new DatabaseError(
+        `Database "${path}" is corrupt (${finding}): plants may be missing; export prints those that can be read`,
+      );
+  }
+
   return {
     async *pages() {
       let plants = 0;
@@ -40,8 +49,69 @@ export function openPlants(
       );
     },
 
+    find: async (ids) => {
+      const found = findPlants(client, ids);
+      if (found.length < ids.length) requireWhole();
+      return found;
+    },
+
+    count: async () => {
+      const count = await countPlants(client);
+      requireWhole();
+      return count;
+    },
+
     [Symbol.asyncDispose]: async () => client.close(),
   };
+}
+
+/**
+ * Reads the plants with these ids.
+ *
+ * @throws {DatabaseError} If the database cannot be read.
+ */
+export function findPlants(client: Client, ids: readonly bigint[]): NewPlant[] {
+  return withFileError("read", client.filename, () => {
+    const statement = client.query<PlantRow, [bigint]>(FIND);
+    return ids.flatMap((id) => {
+      const row = statement.get(id);
+      return row === null ? [] : plantOfRow(row.id, row);
+    });
+  });
+}
+
+/** As {@linkcode PAGE}, for one plant. */
+const FIND = "SELECT * FROM plants WHERE id = ?";
+
+/**
+ * Counts the plants, a part at a time: signals are handled in between, and the WAL does not grow.
+ *
+ * @throws {DatabaseError} If the database cannot be read.
+ */
+export async function countPlants(client: Client): Promise<number> {
+  let count = 0;
+  let from: bigint | undefined = INT64_MIN;
+
+  while (from !== undefined) {
+    const first: bigint = from;
+    const part = withFileError("read", client.filename, () =>
+      client.query<CountRow, [bigint]>(COUNT).get(first),
+    );
+    count += Number(part?.count);
+    const last = part?.last ?? INT64_MAX;
+    from = last === INT64_MAX ? undefined : last + 1n;
+    await eventLoopTurn();
+  }
+  return count;
+}
+
+const COUNT = `SELECT count(*) AS count, max(id) AS last
+  FROM (SELECT id FROM plants WHERE id >= ? ORDER BY id LIMIT 1000000)`;
+
+interface CountRow {
+  readonly count: bigint;
+  /** `null` after the last plant. */
+  readonly last: bigint | null;
 }
 
 /** A range of ids whose plants cannot be read. */

@@ -6,7 +6,7 @@ import { type Database, keysetPages } from "../database.ts";
 import type { Client } from "./bun_driver.ts";
 import type { PlantRows } from "./driver.ts";
 import { BUSY_TIMEOUT_MS } from "./opening.ts";
-import { readPage } from "./pages.ts";
+import { countPlants, findPlants, readPage } from "./pages.ts";
 import { plants } from "./schema.ts";
 import { openStore, type StoreOptions } from "./store.ts";
 import { type SqliteTokens, sqliteTokens } from "./tokens.ts";
@@ -35,11 +35,22 @@ export function sqliteDatabase(
     statements: drizzleRows(client),
   });
   const pageFrom = readPage(client);
+  const deleteAll = client.transaction((ids: readonly bigint[]) => {
+    for (const id of ids) client.query<void, [bigint]>("DELETE FROM plants WHERE id = ?").run(id);
+  });
 
   return {
     plants: store,
     tokens: sqliteTokens(client, store),
     pages: () => keysetPages(pageFrom),
+    find: async (ids) => findPlants(client, ids),
+    count: () => countPlants(client),
+    delete: (ids) =>
+      store.write(() => {
+        // Otherwise a deleted plant stays readable in the file.
+        client.run("PRAGMA secure_delete = ON");
+        deleteAll.immediate(ids);
+      }),
     failed: store.failed,
     reportCorruption: store.reportCorruption,
     [Symbol.asyncDispose]: store[Symbol.asyncDispose],

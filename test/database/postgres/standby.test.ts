@@ -12,7 +12,7 @@ import { openDatabase, openPostgres, withCluster } from "../../support/postgres_
 const FERN = fern();
 const MOSS = moss({ id: 2n });
 
-type ShowsNoPlant = "plants" | "tokens";
+type ShowsNoPlant = "plants" | "tokens" | "count" | "delete";
 type ShowsPlants = Exclude<keyof Database, ShowsNoPlant | typeof Symbol.asyncDispose>;
 type Read = (database: Database) => Promise<NewPlant | undefined>;
 
@@ -22,6 +22,7 @@ const READS: Readonly<Record<ShowsPlants, Read>> = {
     for await (const [plant] of database.pages()) return plant;
     return undefined;
   },
+  find: async (database) => (await database.find([FERN.id]))[0],
 };
 
 describe.skipIf(skipsCluster())("while the synchronous standby is gone", () => {
@@ -108,5 +109,22 @@ describe.skipIf(skipsCluster())("while the synchronous standby is gone", () => {
     await regainStandby();
     expect(await shown).toEqual(FERN);
     expect(await adding).toEqual(["present"]);
+  });
+
+  test("a plant is deleted once the standby has deleted it, even if the first attempt was ended", async () => {
+    await using database = await openDatabase(cluster());
+    await database.add([FERN]);
+    await loseStandby();
+
+    const deleting = database.delete([FERN.id]);
+    const ended = await waitingProcess(cluster());
+    await cluster().run(`SELECT pg_terminate_backend(${ended})`);
+
+    // The row is gone, and the next attempt waits for the standby all the same.
+    expect(await Promise.race([deleting, waitingProcess(cluster(), ended)])).toBeNumber();
+    expect(await database.run("SELECT id FROM plants")).toEqual([]);
+
+    await regainStandby();
+    expect(await deleting).toBeUndefined();
   });
 });

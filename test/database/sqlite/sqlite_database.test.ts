@@ -48,6 +48,15 @@ function readable(worked: Worked): Database {
       await using reader = openPlants(path);
       yield* reader.pages();
     },
+    async find(ids) {
+      await using reader = openPlants(path);
+      return await reader.find(ids);
+    },
+    async count() {
+      await using reader = openPlants(path);
+      return await reader.count();
+    },
+    delete: command.delete,
     async [Symbol.asyncDispose]() {
       await command[Symbol.asyncDispose]();
       await worked[Symbol.asyncDispose]();

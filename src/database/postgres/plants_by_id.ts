@@ -1,0 +1,45 @@
+import { type SQL, sql } from "drizzle-orm";
+import { drizzle } from "drizzle-orm/bun-sql";
+
+import type { NewPlant } from "../../plant/plant.ts";
+import { COMMIT_NOTHING } from "./pages.ts";
+import type { Work } from "./pool.ts";
+import { plantFrom, type PlantRow, ROW } from "./postgres_plants.ts";
+import { bigintArray, plants } from "./schema.ts";
+
+// What an operator does with single plants. Each returns once the synchronous standby has it.
+
+/** Drizzle writes each statement once; a connection runs it. */
+const db = drizzle.mock();
+
+const isOne: SQL = sql`${plants.id} = ANY(${sql.placeholder("ids")}::bigint[])`;
+const FIND = db.select(ROW).from(plants).where(isOne).toSQL().sql;
+const DELETE = db.delete(plants).where(isOne).toSQL().sql;
+const COUNT = db
+  .select({ count: sql<string>`count(*)`.as("count") })
+  .from(plants)
+  .toSQL().sql;
+
+/** Reads the plants with these ids. */
+export function findPlants(ids: readonly bigint[]): Work<readonly NewPlant[]> {
+  return async ({ query }) => {
+    const rows = await query<PlantRow>(FIND, [bigintArray(ids)]);
+    await query(COMMIT_NOTHING);
+    return rows.map(plantFrom);
+  };
+}
+
+/** Deletes the plants with these ids. An earlier attempt, whose reply was lost, may have done so. */
+export function deletePlants(ids: readonly bigint[]): Work<void> {
+  return async ({ query }) => {
+    await query(DELETE, [bigintArray(ids)]);
+    await query(COMMIT_NOTHING);
+  };
+}
+
+/** Counts the plants, however long that takes. */
+export const countPlants: Work<number> = async ({ query, script }) => {
+  await script("SET statement_timeout = 0");
+  const [row] = await query<{ readonly count: string }>(COUNT);
+  return Number(row?.count);
+};
