@@ -111,6 +111,31 @@ test("sqliteStore() creates a database with a line on the console, and with `cre
   });
 });
 
+test("sqliteStore() opens a file to which a newer version has only added, and says what it leaves out", async () => {
+  const path = newPath();
+  (await sqliteStore(path)).close();
+  const newer = new DatabaseSync(path);
+  newer.exec("ALTER TABLE plants ADD later text");
+  newer.exec(
+    "INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('1f adds plants.later', 9e12)",
+  );
+  newer.close();
+
+  const { warn } = console;
+  const lines: unknown[][] = [];
+  console.warn = (...line) => void lines.push(line);
+  try {
+    const store = await sqliteStore(path);
+    assert.deepEqual(await add(store, FERN), ["added"]);
+    store.close();
+  } finally {
+    console.warn = warn;
+  }
+  assert.deepEqual(lines, [
+    ["A newer plant-store has added to the database what this one leaves out: plants.later"],
+  ]);
+});
+
 test("sqliteStore() opens a copy that is in no WAL mode, and stores its first plant", async () => {
   const path = newPath();
   const store = await sqliteStore(path);
