@@ -80,6 +80,8 @@ export async function expectValues(
       await post(url, "{", { tls });
     }
     for (const panel of waiting) if ((await seriesOf(panel.expr)) > 0) waiting.delete(panel);
+    // It scrapes once a second.
+    await Bun.sleep(250);
   }
   expect([...waiting]).toEqual([]);
 }
