@@ -98,51 +98,43 @@ test.concurrent("the operator's chapters, followed in order", async () => {
   expect(await postNumbered(server.url, token, 2)).toBe(200);
 });
 
-test.skipIf(skipsWithout("sqlite3", "sqlite3"))(
-  "the lines of the operator's questions rotate a token, and look up, delete and restore a plant",
-  async () => {
-    using home = emptyDirectory();
-    const env = { PATH, PORT: "0", DATABASE_URL: "file:plants.db" };
-    const follow = async (script: string) => {
-      const ended = await runToEnd({ program: ["sh", "-ec", script], cwd: home.path, env });
-      expect(ended).toMatchObject({ exitCode: 0 });
-      return ended.stdout;
-    };
-    const here = (lines: string) =>
-      (STORE + lines)
-        .replaceAll(/runuser .*-- |\/var\/lib\/plant-store\//g, "")
-        .replace(/\/var\/backups\/.*/, "copy.db");
-    const linesOf = (heading: string) => here(blocks(heading, "sh").join(""));
+test("the lines of the operator's questions rotate a token, and look up, delete and restore a plant", async () => {
+  using home = emptyDirectory();
+  const env = { PATH, PORT: "0", DATABASE_URL: "file:plants.db" };
+  const follow = async (script: string) => {
+    const ended = await runToEnd({ program: ["sh", "-ec", script], cwd: home.path, env });
+    expect(ended).toMatchObject({ exitCode: 0 });
+    return ended.stdout;
+  };
+  const here = (lines: string) =>
+    (STORE + lines)
+      .replaceAll(/runuser .*-- |\/var\/lib\/plant-store\//g, "")
+      .replace(/\/var\/backups\/.*/, "copy.db");
+  const linesOf = (heading: string) => here(blocks(heading, "sh").join(""));
 
-    const old = (await follow("plant-store token create greenhouse")).trim();
-    await using server = await startServer({ program: ["plant-store"], cwd: home.path, env });
-    expect(await postNumbered(server.url, old, 7)).toBe(200);
+  const old = (await follow("plant-store token create greenhouse")).trim();
+  await using server = await startServer({ program: ["plant-store"], cwd: home.path, env });
+  expect(await postNumbered(server.url, old, 7)).toBe(200);
 
-    const [create = "", list = "", revoke = ""] = blocks("Rotate a token", "sh");
-    const [created = ""] = (await follow(here(create))).split("\n");
-    while ((await postNumbered(server.url, created, 8)) === 401) await Bun.sleep(50);
-    await follow(here(list));
-    expect(await postNumbered(server.url, old, 8)).toBe(200);
-    await follow(here(revoke));
-    while ((await postNumbered(server.url, old, 8)) === 200) await Bun.sleep(50);
-    expect(await postNumbered(server.url, created, 8)).toBe(200);
-    expect(await postNumbered(server.url, old, 8)).toBe(401);
+  const [create = "", list = "", revoke = ""] = blocks("Rotate a token", "sh");
+  const [created = ""] = (await follow(here(create))).split("\n");
+  while ((await postNumbered(server.url, created, 8)) === 401) await Bun.sleep(50);
+  await follow(here(list));
+  expect(await postNumbered(server.url, old, 8)).toBe(200);
+  await follow(here(revoke));
+  while ((await postNumbered(server.url, old, 8)) === 200) await Bun.sleep(50);
+  expect(await postNumbered(server.url, created, 8)).toBe(200);
+  expect(await postNumbered(server.url, old, 8)).toBe(401);
 
-    const [exported = "", row = "", count] = (await follow(linesOf("Look up a plant"))).split("\n");
-    expect({ exported, row, count }).toMatchObject({
-      exported: jsonOf(fern({ id: 7, [TEXT]: "plant 7" })),
-      row: expect.stringMatching(/^7\|/),
-      count: "2",
-    });
+  expect(await follow(linesOf("Look up a plant"))).toBe(`${numbered(7)}${numbered(8)}2\n`);
 
-    await follow("plant-store backup copy.db");
-    await follow(linesOf("Delete a plant"));
-    expect(await follow("plant-store export")).toBe(numbered(8));
-    await follow(linesOf("Restore one plant"));
-    expect(await follow("plant-store export")).toStartWith(numbered(7));
-    expect(await postNumbered(server.url, created, 9)).toBe(200);
-  },
-);
+  await follow("plant-store backup copy.db");
+  await follow(linesOf("Delete a plant"));
+  expect(await follow("plant-store export")).toBe(numbered(8));
+  await follow(linesOf("Restore one plant"));
+  expect(await follow("plant-store export")).toStartWith(numbered(7));
+  expect(await postNumbered(server.url, created, 9)).toBe(200);
+});
 
 test.skipIf(skipsWithout("tar", "tar"))(
   "the lines of a move bring the settings to another machine, whatever the old one lacks",
