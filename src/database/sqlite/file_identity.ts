@@ -38,6 +38,29 @@ export function watchFiles(path: string): () => Loss | undefined {
   };
 }
 
+/** The file at a path before SQLite opens it. */
+export interface Opening {
+  /** @throws {DatabaseError} If the path has another file by now, or none. */
+  requireSameFile(): void;
+  /** The same error, or that one if it is the reason: SQLite calls a file that is gone an I/O error. */
+  explain(error: unknown): unknown;
+}
+
+/** Remembers which file is at a path, and looks again while SQLite opens it. */
+export function openingOf(path: string): Opening {
+  const identity = identityOf(path);
+  const isSame = () => identity !== undefined && identityOf(path) === identity;
+  const replaced = (cause?: unknown) =>
+    new DatabaseError("it was replaced while it was opened; try again", { cause });
+
+  return {
+    requireSameFile() {
+      if (!isSame()) throw replaced();
+    },
+    explain: (error) => (isSame() ? error : replaced(error)),
+  };
+}
+
 /**
  * The identity of the file at this path while it is open: its device and inode, which no other file
  * gets until it is closed. A time is not part of it: a system without `statx` has no time of birth.

@@ -4,8 +4,8 @@ import { DatabaseError } from "../database.ts";
 import { howToRunOn } from "./advice.ts";
 import type { Driver, SqliteConnection } from "./driver.ts";
 import { isFailedSync, toFileError } from "./errors.ts";
-import { identityOf } from "./file_identity.ts";
-import { isOnePage, requireFiles } from "./files.ts";
+import { type Opening, openingOf } from "./file_identity.ts";
+import { requireFiles } from "./files.ts";
 import { isUnsynced, markUnsynced } from "./markers.ts";
 import {
   applyMigrations,
@@ -15,8 +15,8 @@ import {
   readLedger,
 } from "./migrations.ts";
 import { checkOnOpening } from "./opening_check.ts";
-import { databaseFile, walBytes } from "./path.ts";
-import { beginWal, guardWal, resetUnsyncedWal, tryToResetWal } from "./wal.ts";
+import { databaseFile } from "./path.ts";
+import { beginWal, closeAsItWas, resetUnsyncedWal, tryToResetWal } from "./wal.ts";
 import { createWalIndex } from "./wal_index.ts";
 
 /** How long a command waits for the lock of another process, in milliseconds. */
@@ -92,12 +92,12 @@ export function openDatabase<Opened extends SqliteConnection>(
   } = options;
   let connection: Opened | undefined;
   let file: string | undefined;
-  let identity: string | undefined;
+  let opening: Opening | undefined;
 
   try {
     file = databaseFile(path);
     requireFiles(file, access);
-    identity = identityOf(path) ?? "";
+    opening = openingOf(path);
     createWalIndex(file, false, driver.disableCopyOnWrite);
     connection = driver.open(path, { readonly: access === "read" });
 
@@ -107,7 +107,7 @@ export function openDatabase<Opened extends SqliteConnection>(
     // The first read takes the shared lock, which a connection keeps if there is a WAL, and opens that.
     // From then on no restore can move the files: it needs the lock.
     const hasTables = hasOurTables(connection);
-    requireSame(path, identity);
+    opening.requireSameFile();
 
     // Refuse what is not ours before the first write: the WAL of a newer plant-store stays as it was.
     if (access === "read") {
@@ -121,64 +121,31 @@ export function openDatabase<Opened extends SqliteConnection>(
         `${EMPTY}; if nothing was ever stored, ${howToRunOn("migrate", file)}`,
       );
     const ledger = hasTables ? readLedger(connection) : undefined;
+    const isUpToDate = ledger?.missing.length === 0;
     warnOfAdditions(ledger?.additions ?? [], onWarning);
 
     // A file without a WAL, such as a backup, has held no lock until now: a restore could have moved it.
     createWalIndex(file, true, driver.disableCopyOnWrite);
     beginWal(connection, busyTimeoutMs);
-    requireSame(path, identity);
+    opening.requireSameFile();
 
     // Reset a WAL that is not trusted, and only then migrate.
     if (isUnsynced(file)) resetUnsyncedWal(connection, file);
     else if (resetsWal && !tryToResetWal(connection, busyTimeoutMs)) options.onWalInUse?.();
-    if (ledger?.missing.length !== 0) {
+    if (!isUpToDate) {
       const applied = applyMigrations(connection);
       options.onMigrated?.(applied, applied.length === MIGRATIONS.length);
     }
 
     // That may have taken long, and moving a file needs no lock: the store remembers the file that is
     // at the path next.
-    requireSame(path, identity);
+    opening.requireSameFile();
     return connection;
   } catch (error) {
     if (file !== undefined && isFailedSync(error)) markUnsynced(file);
     if (connection !== undefined) closeAsItWas(connection, file);
-    throw toFileError("open", path, isSame(path, identity) ? error : replaced(error));
+    throw toFileError("open", path, opening?.explain(error) ?? error);
   }
 }
 
 const EMPTY = "it is empty: no plant-store has created its tables yet";
-
-/** Requires that the path still has the file that it had before SQLite opened it. */
-function requireSame(path: string, identity: string | undefined): void {
-  if (!isSame(path, identity)) throw replaced();
-}
-
-/** @param identity `undefined` before it is known. */
-function isSame(path: string, identity: string | undefined): boolean {
-  return identity === undefined || identityOf(path) === identity;
-}
-
-/** Instead of an error of SQLite, which can only call a file that is gone an I/O error. */
-function replaced(cause?: unknown): DatabaseError {
-  return new DatabaseError("it was replaced while it was opened; try again", { cause });
-}
-
-/** Closes a connection, and leaves the file and its WAL as they are. */
-function closeAsItWas(connection: SqliteConnection, file = ""): void {
-  let reader: SqliteConnection | undefined;
-
-  try {
-    // The reader leaves an empty WAL where there is none. Without its WAL, a file that has just begun
-    // would look like one whose WAL was lost.
-    if (walBytes(file) > 0 || isOnePage(file)) {
-      reader = connection.openReader();
-      guardWal(reader);
-    }
-  } catch {
-    // Without a file, or a descriptor for it, SQLite closes as it always does.
-  }
-
-  connection[Symbol.dispose]();
-  reader?.[Symbol.dispose]();
-}

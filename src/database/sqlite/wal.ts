@@ -4,7 +4,9 @@ import { DatabaseError } from "../database.ts";
 import { WAL_FILE_BYTES } from "./checkpoint.ts";
 import { type SqliteConnection, valueFrom } from "./driver.ts";
 import { isFailedSync, isLocked } from "./errors.ts";
+import { isOnePage } from "./files.ts";
 import { clearUnsynced } from "./markers.ts";
+import { walBytes } from "./path.ts";
 
 /**
  * Lets a connection write through a WAL, with an fsync for each commit, and opens the WAL.
@@ -132,4 +134,23 @@ export function guardWal(reader: SqliteConnection): void {
   // The first read takes the shared lock, which a connection to a WAL keeps, even if the page is
   // corrupt.
   reader.query("PRAGMA application_id").all();
+}
+
+/** Closes a connection, and leaves the file and its WAL as they are. */
+export function closeAsItWas(connection: SqliteConnection, file = ""): void {
+  let reader: SqliteConnection | undefined;
+
+  try {
+    // The reader leaves an empty WAL where there is none. Without its WAL, a file that has just begun
+    // would look like one whose WAL was lost.
+    if (walBytes(file) > 0 || isOnePage(file)) {
+      reader = connection.openReader();
+      guardWal(reader);
+    }
+  } catch {
+    // Without a file, or a descriptor for it, SQLite closes as it always does.
+  }
+
+  connection[Symbol.dispose]();
+  reader?.[Symbol.dispose]();
 }
