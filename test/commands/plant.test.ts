@@ -1,6 +1,7 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { readFileSync, writeFileSync } from "node:fs";
 
+import { corruptionMarker } from "../../src/database/sqlite/markers.ts";
 import { sqliteAdapter } from "../../src/database/sqlite/sqlite_adapter.ts";
 import { INT64_MAX, INT64_MIN } from "../../src/plant/plant.ts";
 import { post, TOKEN } from "../support/client.ts";
@@ -152,6 +153,21 @@ test("a deleted plant is not in the file any more", async () => {
   expect(readFileSync(database.path, "latin1")).toContain(secret);
   expect(await database.plant("delete", "9", "--yes")).toMatchObject({ exitCode: 0 });
   expect(readFileSync(database.path, "latin1")).not.toContain(secret);
+});
+
+test("in a corrupt database, a plant that is not found may be missing, and nothing is deleted", async () => {
+  using database = await greenhouse();
+  corruptionMarker(database.path).write("page 7 is gone");
+  expect(await database.plant("get", "1")).toEqual({ exitCode: 0, stdout: lines(1n), stderr: "" });
+
+  const stderr = `Database "${database.path}" is corrupt (page 7 is gone): plants may be missing; export prints those that can be read\n`;
+  for (const args of [["get", "1", "3"], ["count"]])
+    expect(await database.plant(...args)).toEqual({ exitCode: 1, stdout: "", stderr });
+  expect(await database.plant("delete", "1", "--yes")).toEqual({
+    exitCode: 1,
+    stdout: "",
+    stderr: expect.stringMatching(/^Cannot open database ".*": it is corrupt [^\n]*\n$/),
+  });
 });
 
 describe.skipIf(skipsCluster())("on PostgreSQL", () => {
