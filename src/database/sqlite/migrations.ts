@@ -64,13 +64,13 @@ export function migrationScript(migration: Migration): string {
  */
 export function readLedger(connection: SqliteConnection) {
   const rows = connection.query("SELECT created_at, hash FROM __drizzle_migrations").values();
-  const applied = new Map(rows.map(([when, entry]) => [Number(when), String(entry)]));
+  const applied = new Set(rows.map(([when]) => Number(when)));
   const known = new Set(MIGRATIONS.map(({ when }) => when));
-  const others = [...applied].filter(([when]) => !known.has(when));
+  const others = rows.filter(([when]) => !known.has(Number(when)));
 
   return {
     missing: MIGRATIONS.filter(({ when }) => !applied.has(when)),
-    additions: requireOnlyAdditions(others.map(([, entry]) => entry)),
+    additions: requireOnlyAdditions(others.map(([, entry]) => String(entry))),
   };
 }
 
