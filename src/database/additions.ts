@@ -53,6 +53,7 @@ function isOptional(definition: string): boolean {
   return !/\bNOT NULL\b/i.test(definition) || /\bDEFAULT\b/i.test(definition);
 }
 
+/** It stands behind the name: for a column of its own, each ledger that exists would have to be changed. */
 const ADDS = " adds ";
 
 /**
