@@ -4,7 +4,7 @@ import { join, resolve } from "node:path";
 import type { DatabaseAdapter } from "../database/adapter.ts";
 import { CommandError, ConfigError, isSystemError, reasonOf } from "../errors.ts";
 import { type Call, DATABASE_FLAGS, type Subcommand } from "./command.ts";
-import { counted, sizeOf } from "./formatting.ts";
+import { counted, formatBytes } from "./formatting.ts";
 import { progressBar } from "./progress_bar.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
 
@@ -73,7 +73,7 @@ async function copyTo(target: string, { database, io, flags, prune }: CopyOption
     const result = { database: database.name, file: target, plants, bytes, deleted };
 
     await printResult({ io, flags }, result, () => {
-      const size = `${counted(plants, "plant")}, ${sizeOf(bytes)}`;
+      const size = `${counted(plants, "plant")}, ${formatBytes(bytes)}`;
       const without = deleted.length === 0 ? "" : `; deleted ${deleted.join(", ")}`;
       io.stderr(`Backed up "${database.name}" to "${target}": ${size}${without}\n`);
     });

@@ -14,7 +14,7 @@ export function counted(count: number, thing: string): string {
 }
 
 /** The size of a file for people: "12 kB", "1,200 MB". */
-export function sizeOf(bytes: number): string {
+export function formatBytes(bytes: number): string {
   return bytes < 1e6
     ? `${grouped(Math.ceil(bytes / 1e3))} kB`
     : `${grouped(Math.round(bytes / 1e6))} MB`;

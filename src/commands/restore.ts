@@ -1,7 +1,7 @@
 import type { RestoredTokens } from "../database/adapter.ts";
 import { CommandError, isSystemError, reasonOf } from "../errors.ts";
 import { DATABASE_FLAGS, type Subcommand } from "./command.ts";
-import { counted, quoted, sizeOf } from "./formatting.ts";
+import { counted, formatBytes, quoted } from "./formatting.ts";
 import { progressBar } from "./progress_bar.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
 
@@ -40,7 +40,7 @@ export const restore: Subcommand = {
       };
 
       await printResult({ io, flags }, result, () => {
-        const size = `${counted(plants, "plant")}, ${sizeOf(bytes)}`;
+        const size = `${counted(plants, "plant")}, ${formatBytes(bytes)}`;
         const old = replaced === null ? "there were no old files" : `old files in "${replaced}"`;
         io.stderr(`Restored "${source}" to "${database.name}": ${size}; ${old}\n`);
         if (howToAddOthers !== undefined)
