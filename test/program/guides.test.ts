@@ -131,9 +131,10 @@ test("whatever stops the server leaves it longer than SHUTDOWN_TIMEOUT_MS", asyn
   const texts = await Promise.all(paths.map((path) => Bun.file(join(ROOT, path)).text()));
   // Those of a backup and of the shell have no server.
   const manifests = texts.filter((text) => /^kind: (?:Deployment|StatefulSet)$/m.test(text));
+  const unit = await Bun.file(join(ROOT, "src/server/systemd/plant-store.service")).text();
   const secondsIn = (text: string, pattern: RegExp) => Number(pattern.exec(text)?.[1]);
   const seconds = [
-    secondsIn(section("systemd"), /TimeoutStopSec=(\d+)/),
+    secondsIn(unit, /TimeoutStopSec=(\d+)/),
     secondsIn(section("Container"), /--stop-timeout (\d+)/),
     ...manifests.map(
       (text) =>

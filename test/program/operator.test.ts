@@ -6,12 +6,11 @@ import {
   readdirSync,
   rmSync,
   statSync,
-  utimesSync,
   writeFileSync,
 } from "node:fs";
 import { dirname, join } from "node:path";
 
-import { INT64_MAX, type NewPlant } from "../../src/plant/plant.ts";
+import { INT64_MAX } from "../../src/plant/plant.ts";
 import { testApp } from "../support/app.ts";
 import { startBrokenGateway } from "../support/broken_gateway.ts";
 import { bearer, post, TOKEN } from "../support/client.ts";
@@ -19,16 +18,7 @@ import { CERTIFICATE, EVERY_METRIC } from "../support/dashboard.ts";
 import { executable } from "../support/executable.ts";
 import { blocks, guides, section } from "../support/guides.ts";
 import { skipsWithout } from "../support/missing.ts";
-import {
-  fern,
-  ivy,
-  jsonOf,
-  membersOf,
-  moss,
-  OPTIONAL_TEXT,
-  returned,
-  TEXT,
-} from "../support/plants.ts";
+import { fern, ivy, jsonOf, membersOf, returned, TEXT } from "../support/plants.ts";
 import {
   emptyDirectory,
   freePort,
@@ -43,14 +33,11 @@ import { startStrangers, STRANGERS, WHOLE } from "../support/strangers.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
+const UNITS = join(ROOT, "src/server/systemd");
 const ALERTS = Bun.file(join(ROOT, "src/telemetry/alerts.yaml"));
 
 /** For lines of root: what would change the machine says what it was called with, or does nothing. */
 const STUBS = 'systemctl() { echo "$*"; }; chown() { :; }; runuser() { shift 3; "$@"; }\n';
-
-/** The function of the shell that the lines of the operator's questions begin with. */
-const [STORE = ""] =
-  guides.map(({ text }) => /^store\(\) .*\n/m.exec(text)).find((found) => found !== null) ?? [];
 
 /** Where the shell finds the program, as once it is installed. */
 const PATH = `${dirname(executable()[0])}:${process.env["PATH"]}`;
@@ -107,7 +94,7 @@ test("the lines of the operator's questions rotate a token, and look up, delete 
     return ended.stdout;
   };
   const here = (lines: string) =>
-    (STORE + lines)
+    lines
       .replaceAll(/runuser .*-- |\/var\/lib\/plant-store\//g, "")
       .replace(/\/var\/backups\/.*/, "copy.db");
   const linesOf = (heading: string) => here(blocks(heading, "sh").join(""));
@@ -141,7 +128,8 @@ test.skipIf(skipsWithout("tar", "tar"))(
   async () => {
     using home = emptyDirectory();
     const files = [
-      "usr/local/bin/plant-store-backup",
+      "usr/local/bin/plant-store",
+      "etc/plant-store/plant-store.env",
       "etc/systemd/system/plant-store.service.d/log.conf",
       "etc/litestream.yml",
       "var/lib/plant-store/.ssh/id_ed25519",
@@ -180,10 +168,13 @@ test.concurrent(
   async () => {
     using home = emptyDirectory();
     for (const machine of ["old", "new"]) mkdirSync(home.at(machine));
-    const on = (machine: string) => ({ cwd: home.at(machine), env: { PATH, PORT: "0" } });
-    const follow = (machine: string, script = "", store = STORE) => {
+    const on = (machine: string) => ({
+      cwd: home.at(machine),
+      env: { PATH, PORT: "0", DATABASE_URL: `file:${home.at(`${machine}/plants.db`)}` },
+    });
+    const follow = (machine: string, script = "") => {
       const copy = `scp() { cp "$1" "\${2#new:}"; }; rsync() { :; }; curl() { :; }; journalctl() { :; }\n`;
-      const here = [STUBS, copy, store, script]
+      const here = [STUBS, copy, script]
         .join("")
         .replaceAll("new:/var/lib/plant-store", `new:${home.at("new")}`)
         .replaceAll("/var/lib/plant-store", home.at(machine));
@@ -191,7 +182,7 @@ test.concurrent(
       return runToEnd({ ...on(machine), program: ["sh", "-c", here] });
     };
 
-    const token = (await follow("old", "store token create greenhouse")).stdout.trim();
+    const token = (await follow("old", "plant-store token create greenhouse")).stdout.trim();
     {
       await using server = await startServer({ program: ["plant-store"], ...on("old") });
       expect((await post(server.url, fern(), { token })).status).toBe(200);
@@ -200,8 +191,6 @@ test.concurrent(
     const [, , leave, arrive = "", begin] = blocks("Move to another machine", "sh");
     // What an earlier move has left.
     await follow("old", 'echo old > "/var/lib/plant-store/move.db"');
-    // In a shell that does not know `store`, nothing stops.
-    expect(await follow("old", leave, "")).toMatchObject({ exitCode: 127, stdout: "" });
     for (const script of [leave, leave]) {
       expect(await follow("old", script)).toMatchObject({
         exitCode: 0,
@@ -222,98 +211,48 @@ test.concurrent(
     for (const script of ["", leave]) {
       await follow("old", script);
       await follow("new", arrive);
-      expect((await follow("new", "store export")).stdout).toBe(exported);
+      expect((await follow("new", "plant-store export")).stdout).toBe(exported);
     }
   },
 );
 
-test.concurrent.skipIf(skipsWithout("cmp", "diffutils"))(
+test.concurrent(
   "the lines of an upgrade replace a running executable, and those of a rollback bring it back",
   async () => {
     using home = emptyDirectory();
-    mkdirSync(home.at("bin"));
-    const copy = (name: string) => copyFileSync(executable()[0], home.at(name));
-    for (const name of ["plant-store", "bin/plant-store"]) copy(name);
-    const check = (script: string) =>
-      writeFileSync(home.at("bin/plant-store-check"), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
-    appendFileSync(home.at("plant-store"), "newer");
-    const program = [home.at("bin/plant-store")];
-    await using server = await startServer({ program, cwd: home.path });
+    for (const directory of ["bin", "backups"]) mkdirSync(home.at(directory));
+    copyFileSync(executable()[0], home.at("bin/plant-store"));
+    const program = home.at("bin/plant-store");
+    const env = { DATABASE_URL: `file:${home.at("plants.db")}`, PORT: "0" };
+    await using server = await startServer({ program: [program], cwd: home.path, env });
 
-    let { pid } = server.child;
     const follow = async (script = "") => {
+      const here = script
+        .replaceAll("/usr/local/bin", home.at("bin"))
+        .replaceAll("/var/backups/plant-store", home.at("backups"));
       return runToEnd({
-        program: [
-          "sh",
-          // As they are pasted: no line ends the shell.
-          "-c",
-          STUBS.replace('echo "$*"', `[ $1 = show ] && echo ${pid} || echo "$*"`) +
-            script.replaceAll(
-              /\/usr\/local(?=\/bin)|\/var\/lib\/plant-store|\/root(?=\/)/g,
-              home.path,
-            ),
-        ],
+        // As they are pasted: no line ends the shell.
+        program: ["sh", "-c", `${STUBS}${here}`],
         cwd: home.path,
-        env: { PATH: `${home.at("bin")}:${process.env["PATH"]}` },
+        env: { ...env, PATH: `${home.at("bin")}:${process.env["PATH"]}` },
       });
     };
-    const isNewer = () => statSync(program[0] ?? "").size > statSync(executable()[0]).size;
-    const [upgrade, rollback, rollbackOfMigration] = blocks("Upgrade and rollback", "sh");
+    const isNewer = () => statSync(program).size > statSync(executable()[0]).size;
+    const [upgrade, rollback] = blocks("Upgrade and rollback", "sh");
 
-    check("exit 1");
-    expect(await follow(STORE + upgrade)).toMatchObject({ exitCode: 0, stdout: "" });
+    // A version that cannot start there.
+    writeFileSync(home.at("plant-store"), "#!/bin/sh\nexit 1", { mode: 0o755 });
+    expect((await follow(upgrade)).stdout).not.toContain("restart");
     expect(isNewer()).toBe(false);
 
-    check('echo "check $1"');
-    expect(await follow(STORE + upgrade)).toMatchObject({
-      exitCode: 0,
-      stdout: `check ${home.at("bin/plant-store.new")}\nrestart plant-store\n`,
-    });
+    copyFileSync(executable()[0], home.at("plant-store"));
+    appendFileSync(home.at("plant-store"), "newer");
+    expect((await follow(upgrade)).stdout).toEndWith("restart plant-store\n");
     expect(isNewer()).toBe(true);
-    {
-      // The restart did not come: a second run brings it, and a third one nothing.
-      const restarted = { exitCode: 0, stdout: "restart plant-store\n" };
-      expect(await follow(STORE + upgrade)).toMatchObject(restarted);
-      await using newer = await startServer({ program, cwd: home.path, env: { PORT: "0" } });
-      ({ pid } = newer.child);
-      expect(await follow(STORE + upgrade)).toMatchObject({ exitCode: 0, stdout: "" });
-    }
-    expect(await follow(rollback)).toMatchObject({ exitCode: 0 });
+    expect(readdirSync(home.at("backups"))).not.toEqual([]);
+    expect(await follow(rollback)).toMatchObject({ exitCode: 0, stdout: "restart plant-store\n" });
     expect(isNewer()).toBe(false);
     expect(await server.stop()).toBe(0);
-
-    // Both versions know the schema here: what the lines must not lose is the same.
-    const later = jsonOf(moss({ id: 7n }));
-    expect(await follow(STORE + upgrade)).toMatchObject({ exitCode: 0 });
-    await follow(`echo '${later}' | plant-store import -`);
-    // Again: neither the backup nor the old executable is replaced.
-    expect((await follow(STORE + upgrade)).stdout).not.toContain("check");
-    expect(readdirSync(home.at("bin")).toSorted()).toEqual([
-      "plant-store",
-      "plant-store-check",
-      "plant-store.old",
-    ]);
-
-    // In a shell that does not know `store`, nothing stops.
-    expect(await follow(rollbackOfMigration)).toMatchObject({ exitCode: 127, stdout: "" });
-    expect(await follow(STORE + rollbackOfMigration)).toMatchObject({
-      exitCode: 0,
-      stdout: expect.stringMatching(/\nstop plant-store\nstart plant-store\n$/),
-    });
-    expect(isNewer()).toBe(false);
-    expect(statSync(home.at("bin/plant-store.newer")).size).toBeGreaterThan(
-      statSync(executable()[0]).size,
-    );
-    expect((await follow("plant-store export")).stdout).toBe(`${later}\n`);
-    // Again, and once more before the old executable is in its place: it refuses before it stops the
-    // server, and keeps the export.
-    for (const name of ["plant-store.old", "all.ndjson"]) {
-      const { stdout, stderr } = await follow(STORE + rollbackOfMigration);
-      expect(stdout).not.toContain("stop");
-      expect(stderr).toContain(name);
-      copy("bin/plant-store.old");
-    }
-    expect(await Bun.file(home.at("all.ndjson")).text()).toBe(`${later}\n`);
   },
 );
 
@@ -358,45 +297,6 @@ test.skipIf(skipsWithout("find", "findutils"))(
     expect((await follow(save)).exitCode).not.toBe(0);
     expect((await follow("plant-store export")).stdout).toStartWith(numbered(7) + numbered(8));
     expect(await postNumbered(server.url, token, 10)).toBe(200);
-  },
-);
-
-test.skipIf(skipsWithout("sqlite3", "sqlite3"))(
-  "the lines after a rollback and another upgrade write the field that was left out, and no other plant",
-  async () => {
-    using home = emptyDirectory();
-    const kept = [
-      fern({ id: INT64_MAX, [OPTIONAL_TEXT]: "it's" }),
-      fern({ id: 2n }),
-      fern({ id: 3n, [OPTIONAL_TEXT]: "x" }),
-    ];
-    const there = [
-      fern({ id: INT64_MAX }),
-      fern({ id: 2n }),
-      fern({ id: 3n, [OPTIONAL_TEXT]: "y" }),
-      ivy(),
-    ];
-    const linesOf = (plants: readonly NewPlant[]) =>
-      plants.map((plant) => `${jsonOf(plant)}\n`).join("");
-    await Bun.write(home.at("all.ndjson"), linesOf(kept));
-    await Bun.write(home.at("there.ndjson"), linesOf(there));
-
-    const [, , , write = ""] = blocks("Upgrade and rollback", "sh");
-    const lines = write
-      .replaceAll("color", OPTIONAL_TEXT)
-      .replaceAll(/\/var\/lib\/plant-store\/|\/root\//g, "");
-    const script = `plant-store import there.ndjson --database plants.db\n${lines}\nplant-store export --database plants.db`;
-    const program = ["sh", "-ec", STUBS + script];
-    const { stdout } = await runToEnd({ program, cwd: home.path, env: { PATH } });
-
-    expect(stdout).toBe(
-      linesOf([
-        ivy(),
-        fern({ id: 2n }),
-        fern({ id: 3n, [OPTIONAL_TEXT]: "y" }),
-        fern({ id: INT64_MAX, [OPTIONAL_TEXT]: "it's" }),
-      ]),
-    );
   },
 );
 
@@ -859,60 +759,40 @@ test.skipIf(skipsWithout("jq", "jq"))(
   },
 );
 
-/** The file in the guides' blocks of this language whose first line names it. */
-function file(heading: string, language: string, name: string): string {
-  const found = blocks(heading, language).find((code) => code.includes(`# ${name}\n`));
-  if (found === undefined) throw new Error(`"${heading}" has no ${name}`);
-  return found;
-}
-
-/** The units of all guides, by their names. */
+/** The units of the repository, and those of all guides, by their names. */
 const units = new Map(
-  guides
-    .flatMap(({ text }) => text.match(/(?<=^```ini\n).*?(?=^```)/gms) ?? [])
-    .flatMap((block) => block.split(/^# \/etc\/systemd\/system\//m).slice(1))
-    .map((unit) => {
-      const [name = "", ...lines] = unit.split("\n");
-      // The programs that they start do not matter here, and need not be installed.
-      return [name, lines.join("\n").replaceAll(/^(ExecStart=)\S+/gm, "$1/bin/true")] as const;
-    }),
+  [
+    ...(await Promise.all(
+      readdirSync(UNITS)
+        .filter((name) => /\.(?:service|timer)$/.test(name))
+        .map(async (name) => `${name}\n${await Bun.file(join(UNITS, name)).text()}`),
+    )),
+    ...guides
+      .flatMap(({ text }) => text.match(/(?<=^```ini\n).*?(?=^```)/gms) ?? [])
+      .flatMap((block) => block.split(/^# \/etc\/systemd\/system\//m).slice(1)),
+  ].map((unit) => {
+    const [name = "", ...lines] = unit.split("\n");
+    // The programs that they start do not matter here, and need not be installed.
+    return [name, lines.join("\n").replaceAll(/^(Exec\w+=-?)[^\s-]\S*/gm, "$1/bin/true")] as const;
+  }),
 );
 
-test.concurrent(
-  "the unit's server is refused until the line above it has created the database",
-  async () => {
-    using home = emptyDirectory();
-    const here = (text: string) => text.replaceAll("/var/lib/plant-store", home.path);
+test.concurrent("the README's lines on a server create a token, and serve", async () => {
+  using home = emptyDirectory();
+  const lines = blocks("Deploy", "sh").join("").replaceAll("/var/lib/plant-store", home.path);
+  const [create = ""] = lines.match(/^plant-store token create .*$/m) ?? [];
+  const [serve = ""] = lines.match(/^NODE_ENV=production plant-store .*$/m) ?? [];
+  const on = { cwd: home.path, env: { PATH, PORT: "0" } };
 
-    const unit = file("systemd", "ini", "/etc/systemd/system/plant-store.service");
-    const [, command = ""] = /^ExecStart=\/usr\/local\/bin\/(.*)$/m.exec(unit) ?? [];
-    const [, environment = ""] = /^Environment=(.*)$/m.exec(unit) ?? [];
-    const variables = here(environment).replace("PORT=3000", "PORT=0").split(" ");
-    const program = ["env", ...variables, "sh", "-c"];
-    const unitsServer = {
-      program: [...program, `exec ${here(command)}`],
-      cwd: home.path,
-      env: { PATH },
-    };
-
-    const refused = await runToEnd(unitsServer);
-    expect(refused).toMatchObject({ exitCode: 1, stdout: "" });
-    expect(refused.stderr).toContain(here("plant-store migrate --database /var/lib/plant-store/"));
-
-    // As by a drop-in.
-    const dropIn = ["env", ...variables, "DATABASE_URL=file:elsewhere.db", "sh", "-c"];
-    const elsewhere = await runToEnd({ ...unitsServer, program: [...dropIn, here(command)] });
-    expect(elsewhere.stderr).toContain("elsewhere.db");
-
-    const install = blocks("Deploy", "sh").join("");
-    const [create = ""] = install.match(/^plant-store token create .*$/m) ?? [];
-    const created = await runToEnd({ ...unitsServer, program: ["sh", "-c", here(create)] });
-    expect(created).toMatchObject({ exitCode: 0 });
-
-    await using server = await startServer(unitsServer);
-    expect(await postNumbered(server.url, created.stdout.trim(), 1)).toBe(200);
-  },
-);
+  const program = ["sh", "-c", `exec env ${serve}`];
+  expect(await runToEnd({ ...on, program })).toMatchObject({ exitCode: 1, stdout: "" });
+  const created = await runToEnd({ ...on, program: ["sh", "-c", create] });
+  await using server = await startServer({
+    ...on,
+    program: ["sh", "-c", `exec env ${serve} "$@"`, "sh"],
+  });
+  expect(await postNumbered(server.url, created.stdout.trim(), 1)).toBe(200);
+});
 
 test.skipIf(skipsWithout("systemd-analyze", "systemd"))(
   "systemd accepts every unit, the server's with and without HTTPS, and finds that one well contained",
@@ -951,46 +831,6 @@ test.skipIf(skipsWithout("systemd-analyze", "systemd"))(
   },
 );
 
-test.skipIf(skipsWithout("systemd-analyze", "systemd"))(
-  "the script that checks the unit starts a copy of it, with its drop-ins and arguments, that only checks",
-  async () => {
-    using home = emptyDirectory();
-    mkdirSync(home.at("system"));
-    const unit = file("systemd", "ini", "/etc/systemd/system/plant-store.service");
-    const dropIn = "[Service]\nExecStart=\nExecStart=/usr/local/bin/plant-store --port 3001\n";
-    await Bun.write(home.at("cat"), `${unit}\n${dropIn}`);
-    const script = file("Change a setting", "sh", "/usr/local/bin/plant-store-check").replace(
-      "/run/systemd",
-      home.path,
-    );
-
-    const systemctl =
-      'systemctl() { case $1 in cat) cat cat;; start) test "$2" = "$ACCEPTED";; esac; }';
-    const check = (accepted: string) =>
-      runToEnd({
-        program: ["sh", "-c", `${systemctl}; journalctl() { echo "$2"; }\n${script}`, "check"],
-        args: ["/bin/true"],
-        cwd: home.path,
-        env: { ACCEPTED: accepted },
-      });
-    const stdout = "plant-store-check\n";
-    expect(await check("plant-store-check")).toMatchObject({ exitCode: 0, stdout });
-    expect(await check("none")).toMatchObject({ exitCode: 1, stdout });
-
-    const copy = await Bun.file(home.at("system/plant-store-check.service")).text();
-    expect(copy.match(/^ExecStart=.*/gm)).toEqual([
-      "ExecStart=/bin/true --check",
-      "ExecStart=",
-      "ExecStart=/bin/true --port 3001 --check",
-    ]);
-    const program = ["systemd-analyze", "verify", "./plant-store-check.service"];
-    expect(await runToEnd({ program, cwd: home.at("system") })).toMatchObject({
-      exitCode: 0,
-      stderr: "",
-    });
-  },
-);
-
 test.concurrent.each([
   ["the lines of HTTPS", 0],
   ["certbot's hook", 1],
@@ -1018,48 +858,6 @@ test.concurrent.each([
       (name) => statSync(home.at(name)).mode & 0o777,
     );
     expect(modes).toEqual([0o755, 0o644, 0o640]);
-  },
-);
-
-test.skipIf(skipsWithout("find", "findutils"))(
-  "the script of the daily backup adds a copy at each run, and keeps fourteen and nothing that a killed run left",
-  async () => {
-    using home = emptyDirectory();
-    mkdirSync(home.at("plant-store"));
-    await using server = await startServer({
-      cwd: home.at("plant-store"),
-      env: { AUTH_TOKENS: TOKEN },
-    });
-    expect((await post(server.url, fern())).status).toBe(200);
-
-    await Bun.write(home.at("plant-store/unchecked/copy.db"), "half of a ");
-    for (let day = 10; day < 23; day++) {
-      const old = home.at(`plant-store/2020-01-${day}.db`);
-      await Bun.write(old, "");
-      utimesSync(old, new Date(2020, 1, day), new Date(2020, 1, day));
-    }
-
-    const backup = file("Backup", "sh", "/usr/local/bin/plant-store-backup").replaceAll(
-      /\/var\/(lib|backups)(?=\/)/g,
-      home.path,
-    );
-    const copies = () =>
-      readdirSync(home.at("plant-store")).filter((name) => name.startsWith("20"));
-    for (const oldest of ["2020-01-10.db", "2020-01-11.db"]) {
-      expect(
-        await runToEnd({ program: ["sh", "-c", backup], cwd: home.path, env: { PATH } }),
-      ).toMatchObject({ exitCode: 0, stdout: expect.not.stringContaining("unconfirmed") });
-      expect(copies()).toHaveLength(14);
-      expect(copies().toSorted()[0]).toBe(oldest);
-      // The next name.
-      await Bun.sleep(1_000 - (Date.now() % 1_000));
-    }
-
-    for (const copy of copies().toSorted().slice(-2)) {
-      const args = ["export", "--database", home.at(`plant-store/${copy}`)];
-      expect((await runToEnd({ args })).stdout).toBe(`${jsonOf(fern())}\n`);
-    }
-    expect(readdirSync(home.at("plant-store"))).not.toContain("unchecked");
   },
 );
 

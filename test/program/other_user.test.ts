@@ -13,7 +13,7 @@ import {
   symlinkSync,
   writeFileSync,
 } from "node:fs";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 
 import { connect } from "../../src/database/sqlite/bun_driver.ts";
 import { corruptionMarker, markUnsynced } from "../../src/database/sqlite/markers.ts";
@@ -21,8 +21,7 @@ import { post, TOKEN } from "../support/client.ts";
 import { CERTIFICATE } from "../support/dashboard.ts";
 import { filesIn } from "../support/database_fixture.ts";
 import { executable } from "../support/executable.ts";
-import { blocks } from "../support/guides.ts";
-import { skipped, skipsWithout } from "../support/missing.ts";
+import { skipped } from "../support/missing.ts";
 import { jsonOf, moss } from "../support/plants.ts";
 import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 
@@ -359,51 +358,6 @@ describe.skipIf(skipsOtherUser())("another user", () => {
     chownSync(other.at("saved.db"), OTHER_USER, OTHER_USER);
     expect(runAsOther(other.path, "restore", "saved.db").exitCode).toBe(0);
   });
-
-  test.skipIf(skipsWithout("find", "findutils"))(
-    "who runs the guide's daily backup by hand may be in a directory that only root can read",
-    () => {
-      using other = otherDirectory();
-      using unreadable = emptyDirectory();
-      mkdirSync(other.at("copies"));
-      chownSync(other.at("copies"), OTHER_USER, OTHER_USER);
-
-      const script = blocks("Backup", "sh")
-        .filter((code) => code.startsWith("#!"))
-        .join("")
-        .replaceAll("/var/lib/plant-store", other.path)
-        .replaceAll("/var/backups/plant-store", other.at("copies"));
-
-      const { status, stderr } = spawnSync("sh", ["-c", script], {
-        cwd: unreadable.path,
-        uid: OTHER_USER,
-        gid: OTHER_USER,
-        env: { PATH: `${dirname(executable()[0])}:${process.env["PATH"]}` },
-      });
-
-      expect({ status, stderr: String(stderr) }).toEqual({ status: 0, stderr: "" });
-    },
-  );
-
-  test.each([
-    [0o700, ", who lets no other user in; choose another database with --database"],
-    [
-      0o755,
-      `; choose another database with --database, or give that directory to uid ${OTHER_USER}`,
-    ],
-  ])(
-    "who forgets --database in a directory of root, of mode %o, is not told to create another database",
-    (mode, advice) => {
-      using directory = emptyDirectory();
-      chmodSync(directory.path, mode);
-      const whose = mode === 0o700 ? `"${directory.path}"` : "its directory";
-      expect(runAsOther(directory.path, "token", "create", "garden")).toEqual({
-        exitCode: 1,
-        stdout: "",
-        stderr: `Cannot open database "plants.db": ${whose} belongs to uid 0${advice}\n`,
-      });
-    },
-  );
 
   test("who may not enter the directory of a database is told to be the user who may", () => {
     using directory = emptyDirectory();

@@ -1,10 +1,12 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
-import { readdirSync, readFileSync } from "node:fs";
+import { copyFileSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 
 import packageJson from "../../package.json" with { type: "json" };
 import { version } from "../../src/build/version.ts";
+import { bootMachine, skipsBooting } from "../support/booted_machine.ts";
 import { post, TOKEN } from "../support/client.ts";
+import { fern, jsonOf } from "../support/plants.ts";
 import {
   emptyDirectory,
   LONG_TEST_TIMEOUT_MS,
@@ -48,13 +50,22 @@ async function buildRelease(folder: string, ...systems: readonly System[]): Prom
   await Bun.$`${process.execPath} run release ${folder} ${systems}`.cwd(ROOT).quiet();
 }
 
-test("a release has an archive for each system, the npm package and the checksums of both", async () => {
+test("a release has an archive for each system, packages, and their checksums", async () => {
   const archives = Object.keys(SYSTEMS).map((system) => `${titleOf(system as System)}.tar.gz`);
+  const packages = readdirSync(release.path).filter((name) => /\.(?:deb|rpm)$/.test(name));
+  const version = String.raw`1\.0\.0[\w~+.]*`;
+  for (const name of [
+    `plant-store_${version}_amd64.deb`,
+    `plant-store_${version}_arm64.deb`,
+    `plant-store-${version}-1.x86_64.rpm`,
+    `plant-store-${version}-1.aarch64.rpm`,
+  ])
+    expect(packages).toContainEqual(expect.stringMatching(new RegExp(`^${name}$`)));
   expect(readdirSync(release.path).toSorted()).toEqual(
-    [...archives, PACKAGE, "SHA256SUMS"].toSorted(),
+    [...archives, ...packages, PACKAGE, "SHA256SUMS"].toSorted(),
   );
   const checked = await Bun.$`sha256sum --check --strict SHA256SUMS`.cwd(release.path).text();
-  expect(checked.match(/: OK$/gm)).toHaveLength(archives.length + 1);
+  expect(checked.match(/: OK$/gm)).toHaveLength(archives.length + packages.length + 1);
 });
 
 test.each(Object.entries(SYSTEMS))(
@@ -117,9 +128,80 @@ test("a second build has the same bytes", async () => {
   await buildRelease(second.path, "linux-x64");
   const sums = (folder: string) =>
     readFileSync(join(folder, "SHA256SUMS"), "utf8").trim().split("\n");
-  expect(sums(second.path)).toHaveLength(2);
+  // An archive, two packages, and that of npm.
+  expect(sums(second.path)).toHaveLength(4);
   expect(sums(release.path)).toContainValues(sums(second.path));
 });
+
+test.skipIf(skipsBooting())(
+  "the Debian package serves, backs up, is upgraded, removed and purged, and the plants stay",
+  async () => {
+    await using machine = await bootMachine();
+    const deb = readdirSync(release.path).find((name) => name.endsWith("_amd64.deb")) ?? "";
+    copyFileSync(join(release.path, deb), `${machine.root}/root/plant-store.deb`);
+    const run = async (script: string) => {
+      const ended = await machine.run(script);
+      expect(ended, script).toMatchObject({ exitCode: 0 });
+      return ended.stdout;
+    };
+    const statusOf = (id: number) =>
+      run(
+        `curl -s --retry 20 --retry-connrefused --retry-delay 1 -o /dev/null -w '%{http_code}' http://127.0.0.1:3000/plants \\
+          -H "Authorization: Bearer $(cat token)" -H 'Content-Type: application/json' -d '${jsonOf(fern({ id }))}'`,
+      );
+    const owners = "stat -c %U:%G:%a";
+
+    // Installing starts nothing.
+    await run("dpkg -i plant-store.deb");
+    expect((await machine.run("systemctl is-active plant-store")).stdout).toBe("inactive\n");
+    expect(await run(`${owners} /var/lib/plant-store /etc/plant-store/plant-store.env`)).toBe(
+      "plant-store:plant-store:700\nroot:plant-store:640\n",
+    );
+
+    // Two lines serve.
+    await run("plant-store token create greenhouse > token");
+    await run("systemctl enable --now plant-store");
+    expect(await statusOf(1)).toBe("200");
+    expect(await run("journalctl -u plant-store")).toContain("/etc/plant-store/plant-store.env");
+    expect(await run(`${owners} /var/lib/plant-store/plants.db`)).toBe(
+      "plant-store:plant-store:600\n",
+    );
+    await run("plant-store serve --check");
+
+    await run(
+      "systemctl enable --now plant-store-backup.timer && systemctl start plant-store-backup",
+    );
+    expect(await run(`${owners} /var/backups/plant-store/*.db`)).toBe(
+      "plant-store:plant-store:600\n",
+    );
+
+    // A backup that fails calls the operator's own script.
+    await run(`printf '#!/bin/sh\\nlogger -t alert "$1 failed"\\n' > /etc/plant-store/on-failure
+      chmod +x /etc/plant-store/on-failure; chmod 500 /var/backups/plant-store`);
+    expect((await machine.run("systemctl start plant-store-backup")).exitCode).toBe(1);
+    await run(
+      "for i in $(seq 100); do journalctl -t alert | grep -q 'plant-store-backup.service failed' && exit; sleep .1; done; exit 1",
+    );
+
+    // An upgrade keeps the settings, and restarts the server.
+    await run("echo QUEUE_LIMIT=77 >> /etc/plant-store/plant-store.env");
+    const before = await run("systemctl show -P MainPID plant-store");
+    await run("dpkg -i plant-store.deb");
+    expect(await run("systemctl show -P MainPID plant-store")).not.toBe(before);
+    expect(await statusOf(2)).toBe("200");
+    expect(await run("journalctl -u plant-store")).toContain('"queueLimit":77');
+    expect(await run("plant-store export")).toBe(
+      [1, 2].map((id) => `${jsonOf(fern({ id }))}\n`).join(""),
+    );
+
+    await run("dpkg -r plant-store");
+    expect((await machine.run("systemctl is-active plant-store")).exitCode).not.toBe(0);
+    expect(await run("dpkg --purge plant-store")).toContain(
+      "The plants stay in /var/lib/plant-store, and their backups in /var/backups/plant-store.",
+    );
+    await run("test -s /var/lib/plant-store/plants.db && ls /var/backups/plant-store/*.db");
+  },
+);
 
 async function unpack(title: string, directory: string): Promise<void> {
   await Bun.$`tar -xzf ${join(release.path, title)}.tar.gz`.cwd(directory);
