@@ -10,13 +10,6 @@ const PAUSE_MS = 1_000;
 /** How much of the rest is read at most, in bytes. */
 const MAX_BYTES = 16_000_000;
 
-/**
- * Each piece counts as at least this many bytes, which bounds their number: reading one costs a
- * microsecond whatever its size, and a body may come in chunks of one byte. There are no pauses between pieces:
- * in a pause Bun would join chunks up to a mebibyte, and such a mebibyte costs 40 milliseconds.
- */
-const PIECE_BYTES = 250_000;
-
 /** Maximum number of lingering connections. With more, the oldest one is closed. */
 const MAX_LINGERING = 256;
 
@@ -30,7 +23,7 @@ const lingering = new Set<AbortController>();
  * until the body has ended.
  *
  * What remains: a client still loses the response if it reads nothing before it has sent more than
- * {@linkcode MAX_BYTES} or 64 chunks, or sends for longer than {@linkcode MAX_MS}.
+ * {@linkcode MAX_BYTES}, sends chunks of a few bytes, or sends for longer than {@linkcode MAX_MS}.
  *
  * @param text The body of the response. It is sent in chunks, because its end is to wait.
  */
@@ -66,14 +59,14 @@ async function discard(body: ReadableStream<Uint8Array>): Promise<void> {
   let bytesLeft = MAX_BYTES;
   const take = ({ length }: Uint8Array) => {
     pieces++;
-    bytesLeft -= Math.max(length, PIECE_BYTES);
+    bytesLeft -= length;
     return bytesLeft > 0;
   };
 
   try {
     await readPieces(body, take, end.signal);
   } catch {
-    // The client is gone.
+    // The client is gone, or its chunks are too small.
   } finally {
     clearDeadline();
     pauses[Symbol.dispose]();
