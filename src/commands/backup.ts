@@ -18,7 +18,7 @@ const NO_FILE = /(?:^|\/)\.{0,2}$|^-$/;
  */
 export const backup: Subcommand = {
   usage: "backup <target>",
-  description: "Copy the database into a new file, even while a server runs",
+  description: "Copy the database into a new file, even while servers run",
   flags: [
     ["--keep <number>", "The target is a directory: write a dated file, and keep so many of them"],
     JSON_FLAG,

@@ -6,7 +6,9 @@ import { progressBar } from "./progress_bar.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
 
 const HELP = `
-Stop the server first: restore refuses a database that a process has open.`;
+On SQLite, stop the server first: restore refuses a database that a process has
+open, and keeps the old files. On PostgreSQL the database must have no plants
+and no tokens: make a new one.`;
 
 /**
  * `plant-store restore`: changes nothing unless the whole backup is sound, and no process has the
@@ -14,7 +16,7 @@ Stop the server first: restore refuses a database that a process has open.`;
  */
 export const restore: Subcommand = {
   usage: "restore <backup>",
-  description: "Put a backup in the place of the database, and keep the old files",
+  description: "Put a backup in the place of the database",
   flags: [JSON_FLAG, ...DATABASE_FLAGS],
   help: () => HELP,
   example: "restore plants-2026-11-20.db",
@@ -41,8 +43,8 @@ export const restore: Subcommand = {
 
       await printResult({ io, flags }, result, () => {
         const size = `${counted(plants, "plant")}, ${formatBytes(bytes)}`;
-        const old = replaced === null ? "there were no old files" : `old files in "${replaced}"`;
-        io.stderr(`Restored "${source}" to "${database.name}": ${size}; ${old}\n`);
+        const old = replaced === null ? "" : `; old files in "${replaced}"`;
+        io.stderr(`Restored "${source}" to "${database.name}": ${size}${old}\n`);
         if (howToAddOthers !== undefined)
           io.stderr(`To add plants that only the old files have, ${howToAddOthers}\n`);
         io.stderr(wordsFor(tokens));

@@ -1,4 +1,4 @@
-import type { ServerTokens } from "../auth/token_store.ts";
+import type { ServerTokens, TokenRecord } from "../auth/token_store.ts";
 import type { GroupCommit } from "../group_commit/group_commit.ts";
 import type { PlantStore } from "../group_commit/plant_store.ts";
 import type { Database } from "./database.ts";
@@ -80,8 +80,8 @@ export interface DatabaseAdapter {
   backup(target: string, options: ReadOptions): Promise<number | undefined>;
 
   /**
-   * Replaces the database by a copy of a backup, and moves the old files aside. Changes nothing
-   * unless the whole backup is sound.
+   * Replaces the database by a copy of a backup, and moves the old files aside; on a server, fills a
+   * database without plants and tokens. Changes nothing unless the whole backup is sound.
    *
    * @param source The path of the backup, as messages have it.
    * @returns `undefined` if it was stopped.
@@ -212,6 +212,37 @@ export type OpenPlants = Pick<Database, "pages" | "find" | "count"> & AsyncDispo
 
 /** The tokens of a database, until they are disposed of. */
 export type OpenTokens = Pick<Database, "tokens"> & AsyncDisposable;
+
+/** All plants and tokens of a database at one moment. Disposing of it closes the database. */
+export interface Snapshot extends Pick<Database, "pages">, AsyncDisposable {
+  /** Every token, even those that were revoked or have expired. */
+  readonly tokens: readonly TokenRecord[];
+  /** As `TokenStore.revision` has it. */
+  readonly tokenRevision: string;
+}
+
+/** The format of backups: one file, whatever database it was made of. */
+export interface BackupFormat {
+  /**
+   * Writes a snapshot into a new file, as {@linkcode DatabaseAdapter.backup} does.
+   *
+   * @param openSnapshot Called once the target is known to be good.
+   */
+  write(
+    target: string,
+    openSnapshot: () => Promise<Snapshot>,
+    options: ReadOptions,
+  ): Promise<number | undefined>;
+
+  /**
+   * Opens a backup, once the whole file is known to be sound.
+   *
+   * @returns `undefined` if it was stopped.
+   * @throws {DatabaseError} If the backup is not sound.
+   * @throws {Error} The system's, if it cannot be read.
+   */
+  open(source: string, options: ReadOptions): Promise<Snapshot | undefined>;
+}
 
 /** How to read a whole database. */
 export interface ReadOptions {

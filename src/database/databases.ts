@@ -1,10 +1,14 @@
 import type { DatabaseAdapter, DatabaseKind } from "./adapter.ts";
-import { CITUS } from "./citus/citus_adapter.ts";
-import { POSTGRES } from "./postgres/postgres_adapter.ts";
-import { SQLITE } from "./sqlite/sqlite_adapter.ts";
+import { citus } from "./citus/citus_adapter.ts";
+import { postgres } from "./postgres/postgres_adapter.ts";
+import { SQLITE, SQLITE_BACKUPS } from "./sqlite/sqlite_adapter.ts";
 
 /** Every kind of database. What only one of them needs is loaded when it is used. */
-const DATABASES: readonly DatabaseKind[] = [SQLITE, POSTGRES, CITUS];
+const DATABASES: readonly DatabaseKind[] = [
+  SQLITE,
+  postgres(SQLITE_BACKUPS),
+  citus(SQLITE_BACKUPS),
+];
 
 /** Their names, for messages. */
 export const DATABASE_NAMES = new Intl.ListFormat("en-GB", { type: "disjunction" }).format(

@@ -9,12 +9,13 @@ const DATABASE_URL = `postgres://me@127.0.0.1:${CLOSED_PORT}/plants`;
 const ON_CITUS = DATABASE_URL.replace("postgres", "citus");
 
 test.each([
-  ["backup x", DATABASE_URL, "Cannot back up PostgreSQL: use pg_dump"],
-  ["restore x", DATABASE_URL, "Cannot restore PostgreSQL: use pg_restore"],
   ["check", DATABASE_URL, "Cannot check PostgreSQL: use pg_amcheck"],
   ["check --json", DATABASE_URL, "Cannot check PostgreSQL: use pg_amcheck"],
-  ["backup x", ON_CITUS, "Cannot back up Citus: archive the WAL of each server"],
-  ["restore x", ON_CITUS, "Cannot restore Citus: restore each server to one restore point"],
+  [
+    "restore x",
+    ON_CITUS,
+    "Cannot restore Citus: use plant-store import, or restore each server to one restore point",
+  ],
   ["check", ON_CITUS, "Cannot check Citus: use pg_amcheck on each server"],
 ])("%s on %s is refused in one line that names the means", async (command, url, line) => {
   expect(await runCommand(command.split(" "), { DATABASE_URL: url })).toEqual({

@@ -1,5 +1,11 @@
 import { ConfigError } from "../../errors.ts";
-import type { DatabaseAdapter, DatabaseKind, ServingOptions } from "../adapter.ts";
+import type {
+  BackupFormat,
+  DatabaseAdapter,
+  DatabaseKind,
+  ServingOptions,
+  Snapshot,
+} from "../adapter.ts";
 import { postgresAdapter } from "../postgres/postgres_adapter.ts";
 import type { Reached } from "../postgres/postgres_database.ts";
 import { parsePostgresUrl, type PostgresUrl } from "../postgres/url.ts";
@@ -7,17 +13,20 @@ import type * as CitusDatabase from "./citus_database.ts";
 
 const SCHEME = "citus:";
 
-/** Citus, by the URL of its coordinator. Experimental. */
-export const CITUS: DatabaseKind = {
-  name: "Citus",
-  urls: "citus://…",
-  schemes: [SCHEME],
-  adapterOf: (url) => (url.startsWith(SCHEME) ? citusAdapter(parsePostgresUrl(url)) : undefined),
-};
+/** Citus, by the URL of its coordinator, and the format of its backups. Experimental. */
+export function citus(backups: BackupFormat): DatabaseKind {
+  return {
+    name: "Citus",
+    urls: "citus://…",
+    schemes: [SCHEME],
+    adapterOf: (url) =>
+      url.startsWith(SCHEME) ? citusAdapter(parsePostgresUrl(url), backups) : undefined,
+  };
+}
 
 /** A database on a Citus cluster. Its schema is the coordinator's, as on PostgreSQL. */
-function citusAdapter(url: PostgresUrl): DatabaseAdapter {
-  const coordinator = postgresAdapter(url);
+function citusAdapter(url: PostgresUrl, backups: BackupFormat): DatabaseAdapter {
+  const coordinator = postgresAdapter(url, backups);
 
   /** Connects to the coordinator, and uses what was reached. */
   async function onCluster<Result>(
@@ -31,6 +40,13 @@ function citusAdapter(url: PostgresUrl): DatabaseAdapter {
 
   const openForReading = (options?: Parameters<DatabaseAdapter["openPlants"]>[0]) =>
     onCluster(({ openCitus }, reached) => openCitus(reached, { ...options, access: "read" }));
+
+  /** Reads each shard by itself: every plant that is stored now, and perhaps some that come later. */
+  async function openSnapshot(): Promise<Snapshot> {
+    const database = await openForReading();
+    const tokenRevision = await database.tokens.revision();
+    return { ...database, tokens: await database.tokens.list(), tokenRevision };
+  }
 
   return {
     ...coordinator,
@@ -49,12 +65,12 @@ function citusAdapter(url: PostgresUrl): DatabaseAdapter {
       throw new ConfigError("Cannot check Citus: use pg_amcheck on each server");
     },
 
-    async backup() {
-      throw new ConfigError("Cannot back up Citus: archive the WAL of each server");
-    },
+    backup: (target, options) => backups.write(target, openSnapshot, options),
 
     async restore() {
-      throw new ConfigError("Cannot restore Citus: restore each server to one restore point");
+      throw new ConfigError(
+        "Cannot restore Citus: use plant-store import, or restore each server to one restore point",
+      );
     },
 
     async migrate(options) {

@@ -33,6 +33,8 @@ export interface ConnectionOptions {
    * @default {true}
    */
   readonly prepares?: boolean | undefined;
+  /** Whether a server that is read-only, as a standby is, will do. @default {false} */
+  readonly acceptsStandby?: boolean | undefined;
   /** Verifies the server. @default accepts all */
   readonly verify?: ((connection: Connection) => Promise<void>) | undefined;
   /**
@@ -68,6 +70,7 @@ export async function connectTo(
   options: ConnectionOptions = {},
 ): Promise<Connection> {
   const { statementTimeoutMs = STATEMENT_TIMEOUT_MS, prepares = true, verify, tables } = options;
+  const { acceptsStandby = false } = options;
   let isOpen = true;
   const nonce = crypto.randomUUID();
 
@@ -105,7 +108,7 @@ export async function connectTo(
     // Without reserving it, the client would reconnect by itself, to a session that was not
     // verified.
     const reserved = await opened.reserve();
-    await verifySession(reserved, nonce);
+    await verifySession(reserved, nonce, acceptsStandby);
 
     let repliedAt = performance.now();
     const run = async <Result>(statement: () => Promise<Result>): Promise<Result> => {

@@ -1,23 +1,27 @@
+import { statSync } from "node:fs";
+
 import { ConfigError } from "../../errors.ts";
-import type { DatabaseAdapter, DatabaseKind, ServingOptions } from "../adapter.ts";
+import type { BackupFormat, DatabaseAdapter, DatabaseKind, ServingOptions } from "../adapter.ts";
 import type * as PostgresDatabase from "./postgres_database.ts";
 import { describePostgresUrl, howToRun, parsePostgresUrl, type PostgresUrl } from "./url.ts";
 
 const SCHEMES = ["postgres:", "postgresql:"];
 
-/** PostgreSQL, on one primary. */
-export const POSTGRES: DatabaseKind = {
-  name: "PostgreSQL",
-  urls: "postgres://…",
-  schemes: SCHEMES,
-  adapterOf: (url) =>
-    SCHEMES.some((scheme) => url.startsWith(scheme))
-      ? postgresAdapter(parsePostgresUrl(url))
-      : undefined,
-};
+/** PostgreSQL, on one primary, and the format of its backups. */
+export function postgres(backups: BackupFormat): DatabaseKind {
+  return {
+    name: "PostgreSQL",
+    urls: "postgres://…",
+    schemes: SCHEMES,
+    adapterOf: (url) =>
+      SCHEMES.some((scheme) => url.startsWith(scheme))
+        ? postgresAdapter(parsePostgresUrl(url), backups)
+        : undefined,
+  };
+}
 
 /** A database on a PostgreSQL server. Loads the client only when it is used. */
-export function postgresAdapter(url: PostgresUrl): DatabaseAdapter {
+export function postgresAdapter(url: PostgresUrl, backups: BackupFormat): DatabaseAdapter {
   /** Connects, and uses what was reached. */
   async function onServer<Result>(
     use: (room: typeof PostgresDatabase, reached: PostgresDatabase.Reached) => Promise<Result>,
@@ -49,13 +53,22 @@ export function postgresAdapter(url: PostgresUrl): DatabaseAdapter {
       throw new ConfigError("Cannot check PostgreSQL: use pg_amcheck");
     },
 
-    async backup() {
-      throw new ConfigError("Cannot back up PostgreSQL: use pg_dump");
+    async backup(target, options) {
+      const { openSnapshot } = await import("./backup.ts");
+      return await backups.write(target, () => openSnapshot(url), options);
     },
 
-    async restore() {
-      throw new ConfigError("Cannot restore PostgreSQL: use pg_restore");
-    },
+    restore: (source, options) =>
+      onServer(async (_, reached) => {
+        const { prepareRestore, restoreSnapshot } = await import("./backup.ts");
+        await prepareRestore(reached);
+        await using snapshot = await backups.open(source, options);
+        if (snapshot === undefined) return undefined;
+
+        const { size: bytes } = statSync(source);
+        const restored = await restoreSnapshot(reached, snapshot, options);
+        return restored && { ...restored, bytes, replaced: undefined, howToAddOthers: undefined };
+      }),
 
     migrate: (options) =>
       onServer(({ migratePostgres }, reached) => migratePostgres(reached, options)),

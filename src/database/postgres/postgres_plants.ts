@@ -34,10 +34,21 @@ export const ROW = Object.fromEntries(
   FIELDS.map((field) => [field, sql<string | null>`${plants[field]}`.as(field)]),
 ) as Record<keyof NewPlant, SQL.Aliased<string | null>>;
 
+/** Every plant, ordered by id. */
+export const SELECT_ALL = db.select(ROW).from(plants).orderBy(plants.id).toSQL().sql;
+
 /** The arrays are read side by side. In FROM, each would first be copied into a temporary store. */
-const INSERT = db
+const INSERT_EACH = db
   .insert(plants)
-  .select(sql`SELECT ${list(ARRAYS.map((array) => sql`unnest(${array})`))}`)
+  .select(sql`SELECT ${list(ARRAYS.map((array) => sql`unnest(${array})`))}`);
+const INSERT_NEW = INSERT_EACH.toSQL().sql;
+
+/** Inserts plants whose ids are free. */
+export async function insertAll({ query }: Connection, plants: readonly NewPlant[]): Promise<void> {
+  await query(INSERT_NEW, arraysOf(plants));
+}
+
+const INSERT = INSERT_EACH
   // On the id only: a conflict in an operator's own unique index is an error, not a stored plant.
   .onConflictDoNothing({ target: plants.id })
   .returning(ROW)

@@ -3,9 +3,14 @@ import { PostgresFailure } from "./errors.ts";
 /**
  * Reads back the settings that a 200 depends on, and refuses those that the session cannot change.
  *
- * @throws {PostgresFailure} `UNSAFE`, or 25006 if the session is read-only, as on a standby.
+ * @param acceptsStandby Whether the session may be read-only, as on a standby.
+ * @throws {PostgresFailure} `UNSAFE`, or 25006 if the session is read-only and must not be.
  */
-export async function verifySession(session: Bun.ReservedSQL, nonce: string): Promise<void> {
+export async function verifySession(
+  session: Bun.ReservedSQL,
+  nonce: string,
+  acceptsStandby: boolean,
+): Promise<void> {
   const [found] = (await session.unsafe(SESSION)) as [Session];
 
   const engine = ENGINES.find(([mark]) => found.version.includes(mark))?.[1];
@@ -21,7 +26,7 @@ export async function verifySession(session: Bun.ReservedSQL, nonce: string): Pr
     if (other !== value) refuse(`${name} is ${other} despite the session's settings, not ${value}`);
   }
 
-  if (found.read_only === "on") throw new PostgresFailure("25006");
+  if (found.read_only === "on" && !acceptsStandby) throw new PostgresFailure("25006");
   requireDurable(found);
 }
 

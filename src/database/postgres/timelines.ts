@@ -32,14 +32,14 @@ interface Timeline {
   readonly timeline: number;
 }
 
-/** The timeline of a primary; `undefined` if the role may not see it, or the server has none. */
+/** The timeline of a primary; `undefined` if the role may not see it, or it is a standby. */
 async function timelineOf({ query }: Connection): Promise<Timeline | undefined> {
   try {
     const [row] = await query<{ system: string; file: string }>(TIMELINE);
     return row && { system: row.system, timeline: Number.parseInt(row.file.slice(0, 8), 16) };
   } catch (error) {
-    // insufficient_privilege, undefined_function
-    if (!["42501", "42883"].includes(codeOf(error))) throw error;
+    // insufficient_privilege, undefined_function, and on a standby object_not_in_prerequisite_state
+    if (!["42501", "42883", "55000"].includes(codeOf(error))) throw error;
     return undefined;
   }
 }

@@ -18,8 +18,10 @@ import {
   formatScopes,
   MAX_AHEAD_MS,
   parseScopes,
+  type TokenRecord,
   type TokenStore,
 } from "../../auth/token_store.ts";
+import type { Connection } from "./connection.ts";
 import type { Pool, Work } from "./pool.ts";
 import { textArray, tokenRevision, tokens } from "./schema.ts";
 
@@ -123,6 +125,17 @@ const RECORD_USES = `UPDATE tokens SET last_used_at = uses.at
   WHERE tokens.name = uses.name AND (last_used_at IS NULL OR last_used_at < uses.at
     OR last_used_at > uses.at + interval '${MAX_AHEAD_MS} milliseconds')`;
 
+/** Reads every token, and the revision, on one connection. */
+export async function readTokens({ query }: Connection) {
+  const rows = await query<TokenRow>(LIST, ["-infinity", "{}"]);
+  const [found] = await query<{ revision: string }>(REVISION);
+  return { tokens: rows.map(recordOf), tokenRevision: found?.revision ?? "0" };
+}
+
+function recordOf(row: TokenRow): TokenRecord {
+  return { ...row, digest: new Uint8Array(row.digest), scopes: parseScopes(row.scopes) };
+}
+
 /** The time limit for tokens, in milliseconds. */
 const TIMEOUT_MS = 10_000;
 /**
@@ -146,11 +159,7 @@ export function postgresTokens(reading: Pool, writing: Pool): TokenStore {
         query<TokenRow>(LIST, [endedSince, digests]);
 
       const rows = await reading.run(list, TIMEOUT_MS);
-      return rows.map((row) => ({
-        ...row,
-        digest: new Uint8Array(row.digest),
-        scopes: parseScopes(row.scopes),
-      }));
+      return rows.map(recordOf);
     },
 
     async revision() {

@@ -2,17 +2,24 @@ import { statSync } from "node:fs";
 import { link, realpath } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 
+import { drizzle } from "drizzle-orm/bun-sqlite";
+
 import { withAbort } from "../../async/timers.ts";
-import type { ReadOptions } from "../adapter.ts";
+import { formatScopes } from "../../auth/token_store.ts";
+import type { NewPlant } from "../../plant/plant.ts";
+import type { BackupFormat, ReadOptions, Snapshot } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { howToRunOn } from "./advice.ts";
 import type { BackgroundApi } from "./background_worker.ts";
-import { connect } from "./bun_driver.ts";
+import { Client, connect } from "./bun_driver.ts";
 import { checkFile } from "./check.ts";
 import { complete, draftIn } from "./draft.ts";
 import { CODES, primaryCodeOf, withFileError } from "./errors.ts";
 import { requireUnmarked } from "./markers.ts";
+import { applyMigrations } from "./migrations.ts";
 import { databaseFile } from "./path.ts";
+import { tokens } from "./schema.ts";
+import { drizzleRows } from "./sqlite_database.ts";
 import { requireNotRoot, requireOwnDirectory } from "./trust.ts";
 import { reasonOfCall, startWorker } from "./worker_calls.ts";
 
@@ -39,6 +46,41 @@ export async function backupSqlite(
   connect(path, { access: "read" }).close();
   requireSource(path);
 
+  async function copyInto(draft: string): Promise<number | undefined> {
+    const plants = await vacuumInto(path, draft, options).catch((error: Error) => {
+      throw new DatabaseError(`Cannot copy database "${path}": ${reasonOfCall(error)}`, {
+        cause: error,
+      });
+    });
+    // A server may have found corruption during the copy.
+    requireSource(path);
+    return plants;
+  }
+
+  // The backup has the permissions of the database.
+  return await makeBackup(target, { copyInto, mode: statSync(path).mode, stop: options.stop });
+}
+
+/** Writes the snapshot of another database, as {@linkcode backupSqlite} copies one of SQLite. */
+export const writeBackup: BackupFormat["write"] = async (target, openSnapshot, options) => {
+  async function copyInto(draft: string): Promise<number | undefined> {
+    await using snapshot = await openSnapshot();
+    // The database may take minutes before the first page.
+    return await withAbort(copySnapshot(snapshot, draft, options), options.stop);
+  }
+  return await makeBackup(target, { copyInto, mode: 0o600, stop: options.stop });
+};
+
+interface BackupOptions {
+  /** Copies the database into an empty file. Returns how many plants; `undefined` if stopped. */
+  readonly copyInto: (draft: string) => Promise<number | undefined>;
+  /** The permissions of the backup. */
+  readonly mode: number;
+  readonly stop: AbortSignal;
+}
+
+/** Makes a backup beside its place, checks it, and puts it there. */
+async function makeBackup(target: string, { copyInto, mode, stop }: BackupOptions) {
   // Without links, which could lead elsewhere in a moment.
   const directory = await realpath(dirname(target));
   const file = join(directory, basename(target));
@@ -46,34 +88,68 @@ export async function backupSqlite(
   requireNothingBeside(file);
 
   await using draft = await draftIn(directory);
-  const plants = await vacuumInto(path, draft.path, options).catch((error: Error) => {
+  const plants = await copyInto(draft.path).catch((error: Error) => {
     // The copy's disk: reading the database takes no space.
-    const isFull = primaryCodeOf(error) === CODES.FULL;
-    throw new DatabaseError(
-      isFull
-        ? `Cannot back up to "${target}": no space left on device`
-        : `Cannot copy database "${path}": ${reasonOfCall(error)}`,
-      { cause: error },
-    );
+    if (!isFull(error)) throw error;
+    throw new DatabaseError(`Cannot back up to "${target}": no space left on device`, {
+      cause: error,
+    });
   });
   if (plants === undefined) return undefined;
 
-  // A server may have found corruption during the copy.
-  requireSource(path);
   const corrupt = (finding: string) =>
     `Cannot back up to "${target}": the copy is corrupt: ${finding}`;
   const checked = await withAbort(
     checkFile(draft.path, corrupt, () => {}),
-    options.stop,
+    stop,
   );
   if (checked === undefined) return undefined;
 
-  // The backup has the permissions of the database.
-  await complete(draft, statSync(path).mode);
+  await complete(draft, mode);
   requireNothingBeside(file);
   // Unlike a rename, this fails if there is a file by now.
   await link(draft.path, file);
   await draft.parent.sync();
+  return plants;
+}
+
+function isFull(error: unknown): boolean {
+  if (error instanceof DatabaseError) return isFull(error.cause);
+  return primaryCodeOf(error) === CODES.FULL;
+}
+
+/** Writes a snapshot into an empty file, which nobody reads before it is complete. */
+async function copySnapshot(
+  snapshot: Snapshot,
+  path: string,
+  { stop, onProgress }: ReadOptions,
+): Promise<number | undefined> {
+  using client = new Client(path, { readwrite: true, safeIntegers: true, strict: true });
+  // After a failure the draft is removed. In the end it is fsynced as a whole.
+  client.run("PRAGMA journal_mode = OFF");
+  client.run("PRAGMA synchronous = OFF");
+  applyMigrations(client);
+
+  const { insert } = drizzleRows(client);
+  const insertAll = client.transaction((page: readonly NewPlant[]) => {
+    for (const plant of page) insert(plant);
+  });
+  let plants = 0;
+  for await (const page of snapshot.pages()) {
+    if (stop.aborted) return undefined;
+    insertAll(page);
+    plants += page.length;
+    onProgress({ plants });
+  }
+
+  const db = drizzle({ client });
+  for (const token of snapshot.tokens) {
+    const scopes = formatScopes(token.scopes);
+    db.insert(tokens)
+      .values({ ...token, scopes })
+      .run();
+  }
+  client.run("UPDATE token_revision SET revision = ?", [BigInt(snapshot.tokenRevision)]);
   return plants;
 }
 

@@ -6,16 +6,20 @@ import { pipeline } from "node:stream/promises";
 
 import { withAbort } from "../../async/timers.ts";
 import { isSystemError, reasonOf } from "../../errors.ts";
-import type { ReadOptions, RestoredTokens } from "../adapter.ts";
-import { DatabaseError } from "../database.ts";
+import type { BackupFormat, ReadOptions, RestoredTokens } from "../adapter.ts";
+import { DatabaseError, keysetPages } from "../database.ts";
 import { howToRunOn, inShell } from "./advice.ts";
+import { connect } from "./bun_driver.ts";
 import { checkFile } from "./check.ts";
 import { complete, type Draft, draftIn } from "./draft.ts";
+import { valueFrom } from "./driver.ts";
 import { withFileError } from "./errors.ts";
 import { exclusiveLock } from "./exclusive_lock.ts";
 import { requireUnmarked } from "./markers.ts";
 import { becomeOwner } from "./owner.ts";
+import { readPage } from "./pages.ts";
 import { COMPANION_SUFFIXES, databaseFile, restoreDirectory, walBytes } from "./path.ts";
+import { allTokens, TOKEN_PAGE } from "./token_pages.ts";
 import { requireOwnDirectory, requireOwner, requireTrustedPlace } from "./trust.ts";
 
 /**
@@ -42,7 +46,7 @@ import { requireOwnDirectory, requireOwner, requireTrustedPlace } from "./trust.
  */
 export async function restoreSqlite(path: string, source: string, options: ReadOptions) {
   requireUsable(resolve(source));
-  await using backup = await openBackup(source);
+  await using backup = await openFile(source);
   becomeOwner(path);
   const file = requireReplaceable(path, resolve(source));
   // Fails early: checking a large backup takes minutes. The move takes the lock again.
@@ -64,6 +68,30 @@ export async function restoreSqlite(path: string, source: string, options: ReadO
     tokens,
   };
 }
+
+/** Opens a backup for another database: in its own place, which only its owner can change. */
+export const openBackup: BackupFormat["open"] = async (source, { stop, onProgress }) => {
+  const path = resolve(source);
+  requireUsable(path);
+  await (await openFile(source)).close();
+
+  const corrupt = (finding: string) => `Cannot restore "${source}": it is corrupt: ${finding}`;
+  const checked = await withAbort(checkFile(path, corrupt, onProgress), stop);
+  if (checked === undefined) return undefined;
+
+  const client = connect(path, { access: "read" });
+  const readTokens = client.prepare<never, [number, number, string]>(TOKEN_PAGE);
+  const tokensAfter = async (row: number) =>
+    String(readTokens.values(row, Number.MIN_SAFE_INTEGER, "[]")[0]?.[0]);
+  const pageFrom = readPage(client);
+
+  return {
+    pages: () => keysetPages(pageFrom),
+    tokens: await allTokens(tokensAfter),
+    tokenRevision: String(valueFrom(client, "SELECT revision FROM token_revision")),
+    [Symbol.asyncDispose]: async () => client[Symbol.dispose](),
+  };
+};
 
 async function draftBeside(file: string): Promise<Draft> {
   const place = dirname(file);
@@ -101,7 +129,7 @@ function requireUsable(source: string): void {
 }
 
 /** Opens a backup: after that root may become a user who could not. */
-async function openBackup(source: string): Promise<FileHandle> {
+async function openFile(source: string): Promise<FileHandle> {
   return await open(source).catch((cause: NodeJS.ErrnoException) => {
     if (cause.code !== "EACCES") throw cause;
     throw new DatabaseError(`Cannot restore "${source}": ${UNREADABLE}`, { cause });

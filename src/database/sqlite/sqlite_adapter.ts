@@ -4,6 +4,7 @@ import { resolve } from "node:path";
 import { TOKENS_MAX_AGE_MS } from "../../auth/token_store.ts";
 import type { PlantStore } from "../../group_commit/plant_store.ts";
 import {
+  type BackupFormat,
   type DatabaseAdapter,
   type DatabaseKind,
   type DatabaseMetric,
@@ -30,6 +31,12 @@ export const SQLITE: DatabaseKind = {
     const path = sqlitePath(url);
     return path === undefined ? undefined : sqliteAdapter(path);
   },
+};
+
+/** Every backup is a file of SQLite. */
+export const SQLITE_BACKUPS: BackupFormat = {
+  write: async (...args) => (await import("./backup.ts")).writeBackup(...args),
+  open: async (...args) => (await import("./restore.ts")).openBackup(...args),
 };
 
 /** The adapter of a SQLite database. Loads what a server does not need only when it is used. */
