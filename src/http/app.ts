@@ -82,7 +82,7 @@ const CONSOLE: Observer = {
  *   `respond` turns it into a response.
  * - The table in `paths.ts` says which paths exist and who may use them: `respond` and the guard read it.
  *
- * @throws {TypeError} If an option is missing or cannot be used.
+ * @throws {TypeError} If an option is missing or cannot be used, or the runtime forbids code generation.
  *
  * @example
  * ```ts
@@ -111,6 +111,7 @@ const CONSOLE: Observer = {
  */
 export function createApp(options: AppOptions) {
   requireParts(options);
+  requireCodeGeneration();
   const {
     plants,
     authenticate,
@@ -226,4 +227,13 @@ function requireParts({ plants, authenticate, ready, ...others }: AppOptions): v
 
   if ("probe" in plants)
     throw new TypeError("Cannot create the app: `plants` is a store: use groupCommit(store)");
+}
+
+/** Without it, Elysia would end the process of Node: nobody could catch that. */
+function requireCodeGeneration(): void {
+  try {
+    Function();
+  } catch (cause) {
+    throw new TypeError("Cannot create the app: this runtime forbids code generation", { cause });
+  }
 }

@@ -58,6 +58,16 @@ test.each([
   );
 });
 
+test("createApp() throws where code generation is forbidden, before Elysia ends the process", () => {
+  const cause = new EvalError("Code generation from strings disallowed for this context");
+  const forbid = () => {
+    throw cause;
+  };
+  using _ = spyOn(globalThis, "Function").mockImplementation(forbid as never);
+  const message = "Cannot create the app: this runtime forbids code generation";
+  expect(() => createApp(PARTS)).toThrow(expect.objectContaining({ message, cause }));
+});
+
 test("a query is not even parsed: Elysia would parse that of the request's URL", async () => {
   const request = new Request("http://localhost:3000/livez?id=2&name=Ivy");
   await testApp().fetch(request);
