@@ -319,7 +319,9 @@ test("backup removes nothing that only has the name of a killed backup's directo
 
 /** The names of the dated backups in a directory. */
 const datedIn = (directory: string) =>
-  readdirSync(directory).filter((file) => /^plants-\d{4}-\d\d-\d\dT\d{6}Z\.db$/.test(file));
+  readdirSync(directory)
+    .filter((file) => /^plants-\d{4}-\d\d-\d\dT\d{6}Z\.db$/.test(file))
+    .toSorted();
 
 test("backup --keep writes a dated file, and then deletes the oldest dated ones but so many", async () => {
   using database = await databaseFixture([fern()]);
