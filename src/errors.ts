@@ -182,9 +182,11 @@ export class PlantStoreError extends Error {
 
   /**
    * Recognizes an error by its mark and code: a program may have two copies of this module, or a realm
-   * of its own for tests, and the class of another copy is another one.
+   * of its own for tests, and the class of another copy is another one. A class that extends this one
+   * recognizes its own only.
    */
   static override [Symbol.hasInstance](error: unknown): error is PlantStoreError {
+    if (this !== PlantStoreError) return Function.prototype[Symbol.hasInstance].call(this, error);
     if (typeof error !== "object" || error === null || !(IS_OURS in error)) return false;
 
     const { code, message } = error as Partial<PlantStoreError>;

@@ -48,6 +48,11 @@ test.each<[what: string, copyOf: (error: PlantStoreError) => unknown, isOurs: bo
   expect(copy instanceof PlantStoreError).toBe(isOurs);
 });
 
+test("a class that extends PlantStoreError recognizes its own errors only", () => {
+  expect(new PlantStoreError("id_taken") instanceof Renamed).toBe(false);
+  expect(new Renamed("id_taken") instanceof Renamed).toBe(true);
+});
+
 test("a program that has frozen Error can have errors of ours", () => {
   const program = `
     Object.freeze(Error);

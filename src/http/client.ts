@@ -1,5 +1,5 @@
 /**
- * For clients of the API: retries that store a plant once, and ids past 2^53. It imports nothing,
+ * For clients of the API: retries that store a plant once, ids past 2^53, and the numbers of errors. It imports nothing,
  * and runs on Bun, Deno, Node 22 and in browsers since March 2025: import it as
  * `plant-store/client`, or copy this file.
  *
@@ -8,6 +8,38 @@
 
 /** The fields of a plant that the server returns. */
 const FIELDS: readonly string[] = ["name", "tag"];
+
+/**
+ * The numbers of the Plant Store's errors by their causes. Handle any other number by its status:
+ * later versions may add causes.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { ERROR_NUMBERS } from "plant-store/client";
+ *
+ * const body = { error: 4091, message: "`id` is taken by a different plant; choose another id" };
+ *
+ * assert.equal(body.error, ERROR_NUMBERS.id_taken);
+ * ```
+ */
+export const ERROR_NUMBERS = {
+  malformed_json: 4001,
+  invalid_plant: 4002,
+  malformed_request: 4003,
+  missing_credentials: 4011,
+  invalid_credentials: 4012,
+  insufficient_scope: 4031,
+  unknown_path: 4041,
+  method_not_allowed: 4051,
+  id_taken: 4091,
+  body_too_large: 4131,
+  unsupported_media_type: 4151,
+  internal: 5001,
+  queue_full: 5031,
+  storage_unavailable: 5032,
+  shutting_down: 5033,
+} as const;
 
 /** How often a plant is sent before its sender gives up. */
 const MAX_ATTEMPTS = 8;
@@ -40,7 +72,7 @@ const TEMPORARY: readonly number[] = [408, 425, 429];
  * @throws {Error} After eight attempts, the last network error, or what the last response was
  *   instead of the Plant Store's: its status, media type and `Location`. Without another attempt, after
  *   a `Retry-After` of more than 60 seconds. The reason of the request's `signal`, once it is aborted.
- *   Before the first attempt, if the method is not POST, or the runtime lacks `AbortSignal.any`.
+ *   Before the first attempt, if the method is not POST, or the runtime lacks `AbortSignal.any` or `AbortSignal.timeout`.
  *
  * @example
  * ```ts
@@ -69,8 +101,9 @@ export async function fetchWithRetries(
   const { headers, method } = request;
   if (method !== "POST")
     throw new TypeError(`Cannot send ${method}: fetchWithRetries() is for POST /plants`);
-  if (typeof AbortSignal.any !== "function")
-    throw new Error("Cannot send with retries: this runtime has no AbortSignal.any");
+  for (const name of ["any", "timeout"] as const)
+    if (typeof AbortSignal[name] !== "function")
+      throw new Error(`Cannot send with retries: this runtime has no AbortSignal.${name}`);
 
   // A page that is left runs no further than to the first `await`.
   const body = typeof init?.body === "string" ? init.body : await request.arrayBuffer();

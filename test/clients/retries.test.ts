@@ -11,8 +11,8 @@ import {
 import { join } from "node:path";
 
 import { memoryStore } from "../../src/database/memory.ts";
-import { PlantStoreError } from "../../src/errors.ts";
-import { fetchWithRetries, int64 } from "../../src/http/client.ts";
+import { ERRORS, PlantStoreError } from "../../src/errors.ts";
+import { ERROR_NUMBERS, fetchWithRetries, int64 } from "../../src/http/client.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../../src/plant/plant.ts";
 import { testApp } from "../support/app.ts";
 import { startBrokenGateway } from "../support/broken_gateway.ts";
@@ -275,16 +275,24 @@ test.each(["GET", "PUT", "DELETE"])("fetchWithRetries() refuses %s at once", asy
   expect(waits).toEqual([]);
 });
 
-test("fetchWithRetries() says at once that a runtime has no AbortSignal.any", async () => {
-  const { any } = AbortSignal;
-  using stack = new DisposableStack();
-  stack.defer(() => void Object.assign(AbortSignal, { any }));
-  Object.assign(AbortSignal, { any: undefined });
+test.each(["any", "timeout"] as const)(
+  "fetchWithRetries() says at once that a runtime has no AbortSignal.%s",
+  async (name) => {
+    const { [name]: method } = AbortSignal;
+    using stack = new DisposableStack();
+    stack.defer(() => void Object.assign(AbortSignal, { [name]: method }));
+    Object.assign(AbortSignal, { [name]: undefined });
 
-  await expect(send(`http://127.0.0.1:${CLOSED_PORT}`)).rejects.toThrow(
-    new Error("Cannot send with retries: this runtime has no AbortSignal.any"),
-  );
-  expect(waits).toEqual([]);
+    await expect(send(`http://127.0.0.1:${CLOSED_PORT}`)).rejects.toThrow(
+      new Error(`Cannot send with retries: this runtime has no AbortSignal.${name}`),
+    );
+    expect(waits).toEqual([]);
+  },
+);
+
+test("ERROR_NUMBERS has the number of each cause", () => {
+  const numbers = Object.entries(ERRORS).map(([code, { error }]) => [code, error]);
+  expect<unknown>(Object.entries(ERROR_NUMBERS)).toEqual(numbers);
 });
 
 test("int64() writes every int64, and refuses what is none", () => {
