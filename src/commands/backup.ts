@@ -38,7 +38,7 @@ async function run({ argument, flags, adapter, io }: Call): Promise<void> {
 
   if (!/^[1-9]\d{0,5}$/.test(keep))
     throw new ConfigError(`Cannot use --keep ${keep}: expected 1 to 999999`);
-  if (!statSync(argument, { throwIfNoEntry: false })?.isDirectory())
+  if (existsSync(argument) && !statSync(argument).isDirectory())
     throw new CommandError(`Cannot back up to "${argument}": expected a directory`);
 
   // In UTC: twice a year, a local time comes again.

@@ -57,7 +57,7 @@ function failure(line: string) {
 
 test.each([
   ...["", "-", "new/", "new/.", ".."].map((target) => [target, "expected a file"]),
-  ["missing/backup.db", "no such file or directory"],
+  ["missing/deep/backup.db", "no such file or directory"],
 ])("backup to %p fails with one clear line: %s", async (target, says) => {
   using database = await databaseFixture([]);
   expect(await backup(database.path, target)).toEqual(
@@ -402,12 +402,54 @@ test.each(["0", "-1", "1.5", "x", ""])("backup --keep %p is a usage error", asyn
   expect(readdirSync(backups.path)).toEqual([]);
 });
 
-test("backup --keep needs a directory that exists", async () => {
+test("backup --keep to a file is refused", async () => {
   using database = await databaseFixture([]);
-  for (const target of [database.path, database.at("missing")]) {
-    const run = await runCommand(["backup", "--keep", "1", target], {
-      DATABASE_URL: database.path,
-    });
-    expect(run).toEqual(failure(`Cannot back up to "${target}": expected a directory`));
+  const run = await runCommand(["backup", "--keep", "1", database.path], {
+    DATABASE_URL: database.path,
+  });
+  expect(run).toEqual(failure(`Cannot back up to "${database.path}": expected a directory`));
+});
+
+test("migrate, token create, restore and backup make the last directory, for their user alone", async () => {
+  using database = await databaseFixture([fern()]);
+  // As some volumes of containers are.
+  using volume = emptyDirectory();
+  chmodSync(volume.path, 0o777);
+  using _ = withUmask(0);
+
+  const saved = volume.at("saved");
+  for (const [name, ...args] of [
+    ["migrated", "migrate", "--database", volume.at("migrated/plants.db")],
+    ["created", "token", "create", "greenhouse", "--database", volume.at("created/plants.db")],
+    ["saved", "backup", "--keep", "14", saved, "--database", database.path],
+  ] as const) {
+    expect(await runCommand(args, {})).toMatchObject({ exitCode: 0 });
+    expect(statSync(volume.at(name)).mode & 0o777).toBe(0o700);
+  }
+
+  const [file = ""] = datedIn(saved);
+  const restored = volume.at("restored/plants.db");
+  const run = await runCommand(["restore", join(saved, file), "--database", restored], {});
+  expect(run).toMatchObject({ exitCode: 0 });
+  expect(await exported(restored)).toBe(await exported(database.path));
+  expect(statSync(volume.at("restored")).mode & 0o777).toBe(0o700);
+});
+
+/** Lets files be made with the modes that they are asked for. */
+function withUmask(mask: number): Disposable {
+  const before = process.umask(mask);
+  return { [Symbol.dispose]: () => void process.umask(before) };
+}
+
+test("migrate makes no directory but the last, nor does a server or a check", async () => {
+  using here = emptyDirectory();
+  for (const [name, args] of [
+    ["deep/data/plants.db", ["migrate"]],
+    ["data/plants.db", ["serve", "--check"]],
+    ["data/plants.db", ["serve", "--port", "0"]],
+  ] as const) {
+    const run = await runCommand([...args, "--database", here.at(name)], {});
+    expect(run.stderr).toContain("there is no such directory");
+    expect(readdirSync(here.path)).toEqual([]);
   }
 });

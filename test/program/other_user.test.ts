@@ -430,9 +430,12 @@ describe.skipIf(skipsOtherUser())("root", () => {
     const { path: cwd, at } = directory;
     chownSync(cwd, OTHER_USER, OTHER_USER);
 
-    const create = `migrate --database ${at("plants.db")}`;
-    expect((await runToEnd({ cwd, args: create.split(" ") })).exitCode).toBe(0);
+    for (const path of [at("plants.db"), at("new/plants.db")]) {
+      const args = ["migrate", "--database", path];
+      expect((await runToEnd({ cwd, args })).exitCode).toBe(0);
+    }
     expect(ownersIn(cwd)).toBe(String(OTHER_USER));
+    expect(ownersIn(at("new"))).toBe(String(OTHER_USER));
     expect(runAsOther(cwd, "token", "list").exitCode).toBe(0);
   });
 

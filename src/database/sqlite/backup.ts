@@ -17,7 +17,7 @@ import { complete, draftIn } from "./draft.ts";
 import { CODES, primaryCodeOf, withFileError } from "./errors.ts";
 import { requireUnmarked } from "./markers.ts";
 import { applyMigrations } from "./migrations.ts";
-import { databaseFile } from "./path.ts";
+import { databaseFile, makeDirectory } from "./path.ts";
 import { tokens } from "./schema.ts";
 import { drizzleRows } from "./sqlite_database.ts";
 import { requireNotRoot, requireOwnDirectory } from "./trust.ts";
@@ -81,6 +81,7 @@ interface BackupOptions {
 
 /** Makes a backup beside its place, checks it, and puts it there. */
 async function makeBackup(target: string, { copyInto, mode, stop }: BackupOptions) {
+  makeDirectory(target);
   // Without links, which could lead elsewhere in a moment.
   const directory = await realpath(dirname(target));
   const file = join(directory, basename(target));

@@ -7,7 +7,8 @@ import { databaseFile } from "./path.ts";
 /**
  * Makes root's process one of the user who owns a database, for good: its files belong to that user,
  * and a link that the user has put there leads root nowhere. For a database that does not exist yet,
- * the owner of its directory counts. What only root may read has to be open before.
+ * the owner of its directory counts, or of the directory above. What only root may read has to be open
+ * before.
  *
  * @returns The user's name; `undefined` if the process stays as it is: it is not root's, the files
  *   are root's, or the system refuses. Then the rules for root apply.
@@ -37,6 +38,8 @@ interface WithInitgroups extends NodeJS.Process {
 /** The uid of a database's owner; 0 if its path cannot be used: opening it says why. */
 function ownerOf(path: string): number {
   try {
+    const directory = dirname(path);
+    if (!existsSync(directory)) return statSync(dirname(directory)).uid;
     const file = databaseFile(path);
     return statSync(existsSync(file) ? file : dirname(file)).uid;
   } catch {

@@ -1,5 +1,14 @@
 // Where a database is: its path as it was given, the file behind links, and the names of what is beside it.
-import { existsSync, lstatSync, realpathSync, statSync } from "node:fs";
+import {
+  closeSync,
+  existsSync,
+  fsyncSync,
+  lstatSync,
+  mkdirSync,
+  openSync,
+  realpathSync,
+  statSync,
+} from "node:fs";
 import { basename, dirname, join } from "node:path";
 
 import { DatabaseError } from "../database.ts";
@@ -52,6 +61,24 @@ export function databaseFile(path: string): string {
 
   if (!existsSync(dirname(path))) throw new DatabaseError("there is no such directory");
   return requireUsablePath(join(realpathSync.native(dirname(path)), basename(path)));
+}
+
+/**
+ * Makes the directory of a file if only that one is missing: for this user alone, since all users may
+ * write to a volume that a container gets. Leaves to whoever uses the file to say why it could not.
+ */
+export function makeDirectory(path: string): void {
+  const directory = dirname(path);
+  try {
+    mkdirSync(directory, { mode: 0o700 });
+  } catch {
+    return;
+  }
+
+  // A power loss must not take the directory of what is fsynced in it.
+  const parent = openSync(dirname(directory), "r");
+  fsyncSync(parent);
+  closeSync(parent);
 }
 
 /** The longest path that SQLite opens, in bytes: of its 512, it keeps eight for "-journal". */

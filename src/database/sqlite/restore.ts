@@ -18,7 +18,13 @@ import { exclusiveLock } from "./exclusive_lock.ts";
 import { requireUnmarked } from "./markers.ts";
 import { becomeOwner } from "./owner.ts";
 import { readPage } from "./pages.ts";
-import { COMPANION_SUFFIXES, databaseFile, restoreDirectory, walBytes } from "./path.ts";
+import {
+  COMPANION_SUFFIXES,
+  databaseFile,
+  makeDirectory,
+  restoreDirectory,
+  walBytes,
+} from "./path.ts";
 import { allTokens, TOKEN_PAGE } from "./token_pages.ts";
 import { requireOwnDirectory, requireOwner, requireTrustedPlace } from "./trust.ts";
 
@@ -48,6 +54,7 @@ export async function restoreSqlite(path: string, source: string, options: ReadO
   requireUsable(resolve(source));
   await using backup = await openFile(source);
   becomeOwner(path);
+  makeDirectory(path);
   const file = requireReplaceable(path, resolve(source));
   // Fails early: checking a large backup takes minutes. The move takes the lock again.
   exclusiveLock(file, path)[Symbol.dispose]();

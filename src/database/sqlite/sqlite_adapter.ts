@@ -17,7 +17,7 @@ import { requireWritableFiles, warningsOf } from "./files.ts";
 import type { Migration } from "./migrations.ts";
 import type { ConnectOptions } from "./opening.ts";
 import { becomeOwner } from "./owner.ts";
-import { databaseFile, sqlitePath } from "./path.ts";
+import { databaseFile, makeDirectory, sqlitePath } from "./path.ts";
 import { allTokens } from "./token_pages.ts";
 import { deserializeError, encodeBatch, startWorker } from "./worker_calls.ts";
 import type { WorkerApi, WriterEvent } from "./writer_worker.ts";
@@ -184,6 +184,7 @@ function metricsOf({ walBytes, checkpointFailures, checkedAt }: Facts): readonly
 /** Opens a database on this thread, for a command. */
 async function openHere(path: string, options: ConnectOptions): Promise<Database> {
   becomeOwner(path);
+  if (options.access === "create") makeDirectory(path);
   const { connect } = await import("./bun_driver.ts");
   const { sqliteDatabase } = await import("./sqlite_database.ts");
   const { toFileError } = await import("./errors.ts");
