@@ -13,6 +13,25 @@ import { certificateFailure, NOT_TRUSTED } from "../tls_failures.ts";
 /** How often to look whether the keys are old, in milliseconds. */
 const REFRESH_MS = 1_000;
 
+/**
+ * Asks the identity provider for its keys once, if a provider is set. It may be down only now.
+ *
+ * @returns Why they could not be fetched, as a sentence; `undefined` if they were.
+ */
+export async function providerFault({ jwt }: Config): Promise<string | undefined> {
+  if (jwt === undefined) return undefined;
+
+  let reason: string | undefined;
+  await jwtAuthenticator({
+    ...jwt,
+    fetch: fetchKeys,
+    onKeysUnavailable: (cause) => (reason = fetchFailure(cause, jwt.jwksUrl)),
+  }).refreshKeys();
+  return (
+    reason && `Cannot fetch the identity provider's keys from ${publicUrl(jwt.jwksUrl)}: ${reason}`
+  );
+}
+
 /** What the validation of JWTs needs of the service. */
 interface Service {
   readonly log: Logger;

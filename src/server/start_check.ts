@@ -1,6 +1,7 @@
 import { readStaticTokens } from "../settings/secret_files.ts";
 import type { Config } from "../settings/settings.ts";
 import { HttpServer, originOf, PortInUseError } from "./http_server.ts";
+import { providerFault } from "./jwt_provider.ts";
 import { loadTracing } from "./service.ts";
 
 /**
@@ -8,7 +9,8 @@ import { loadTracing } from "./service.ts";
  * the address and the port, and the database, which is neither created nor migrated. The server may
  * run.
  *
- * @param onWarning Takes a sentence about a port in use, or a variable that is not obeyed.
+ * @param onWarning Takes a sentence about a port in use, a variable that is not obeyed, or an
+ *   identity provider that does not respond.
  * @returns What a start would do to the database, as a sentence.
  * @throws {ConfigError} If a file or a variable cannot be used.
  * @throws {CommandError} If this machine does not have the address, or the user may not use the port.
@@ -24,6 +26,8 @@ export async function checkStart(
     onWarning(`${message}: ${reason ?? variables}`),
   );
   await tracing?.close();
+  const fault = await providerFault(config);
+  if (fault !== undefined) onWarning(fault);
 
   // As a start does, with the rights of the database's owner: root becomes that user.
   const verdict = await checkDatabase(config);

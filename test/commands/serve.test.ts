@@ -1,13 +1,22 @@
 import { Database } from "bun:sqlite";
-import { expect, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 import { chmodSync, existsSync, mkdirSync, readdirSync, rmSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { dirname, join } from "node:path";
 
 import { corruptionMarker } from "../../src/database/sqlite/markers.ts";
 import { filesIn } from "../support/database_fixture.ts";
-import { emptyDirectory, ROOT } from "../support/program.ts";
+import {
+  emptyDirectory,
+  ROOT,
+  runToEnd,
+  startServer,
+  TEST_TIMEOUT_MS,
+} from "../support/program.ts";
+import { skipsShim } from "../support/shim.ts";
 import { runCommand } from "../support/stream_io.ts";
+
+setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const checkStart = (database: string, environment: Record<string, string> = {}) =>
   runCommand(["serve", "--check", "--database", database], environment);
@@ -67,6 +76,31 @@ test("serve --check warns of the port of another program", async () => {
   expect(ended).toMatchObject({
     exitCode: 0,
     stderr: `Port ${server.port} is in use by another program: no Plant Store responds there\n`,
+  });
+});
+
+test.each<[url: string, reason: string]>([
+  ["http://127.0.0.1:9/jwks?key=secret", "nothing listens there (ECONNREFUSED)"],
+  ["PROVIDER/missing", "The JWKS URL returned 404"],
+  ["PROVIDER/jwks", ""],
+])("serve --check asks an identity provider at %s, and only warns", async (url, reason) => {
+  using directory = emptyDirectory();
+  await using provider = Bun.serve({
+    hostname: "127.0.0.1",
+    port: 0,
+    routes: { "/jwks": Response.json({ keys: [] }) },
+    fetch: () => new Response(null, { status: 404 }),
+  });
+  const jwksUrl = url.replace("PROVIDER", provider.url.origin);
+  const ended = await checkStart(directory.at("plants.db"), {
+    AUTH_JWKS_URL: jwksUrl,
+    AUTH_ISSUER: "https://id.example.org/",
+    AUTH_AUDIENCE: "plant-store",
+  });
+  const [shown] = jwksUrl.split("?");
+  expect(ended).toMatchObject({
+    exitCode: 0,
+    stderr: reason && `Cannot fetch the identity provider's keys from ${shown}: ${reason}\n`,
   });
 });
 
