@@ -41,6 +41,13 @@ export interface DatabaseAdapter {
    */
   readonly howToRun: (command: string) => string;
 
+  /**
+   * Looks where the database is: there, it can be opened, and may be lost.
+   *
+   * @returns Why, and what to do; `undefined` if nothing speaks against its place.
+   */
+  placeFault(): Promise<string | undefined>;
+
   /** Opens the database for a server. None of its calls blocks the thread. */
   openForServing(options: ServingOptions): Promise<ServingDatabase>;
 

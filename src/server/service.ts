@@ -7,7 +7,7 @@ import type { TokenCache } from "../auth/token_cache.ts";
 import { version } from "../build/version.ts" with { type: "macro" };
 import type { Gather } from "../database/adapter.ts";
 import { toCommandError } from "../database/refusals.ts";
-import { ConfigError, PlantStoreError, QuietFailure, reasonOf } from "../errors.ts";
+import { CommandError, ConfigError, PlantStoreError, QuietFailure, reasonOf } from "../errors.ts";
 import { type GroupCommit, groupCommit } from "../group_commit/group_commit.ts";
 import type { Observer } from "../http/observer.ts";
 import { errorResponse } from "../http/responses.ts";
@@ -180,14 +180,16 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
     });
 
   // Opening may wait for a lock or a disk. Meanwhile the rest of the program is loaded.
-  const opening = config.database.openForServing({
-    gather: tracing?.tracePlants(makeQueue) ?? makeQueue,
-    readUrl: urlReader(config),
-    create: !config.production,
-    onCreate: (created) => log.info(`Initialized empty database "${created}"`),
-    onWarning: (message, { reason, cause } = {}) => log.warning(message, { reason, cause }),
-    onInfo: (message, properties) => log.info(message, properties),
-  });
+  const opening = requireSafePlace(config, (sentence) => log.warning(sentence)).then(() =>
+    config.database.openForServing({
+      gather: tracing?.tracePlants(makeQueue) ?? makeQueue,
+      readUrl: urlReader(config),
+      create: !config.production,
+      onCreate: (created) => log.info(`Initialized empty database "${created}"`),
+      onWarning: (message, { reason, cause } = {}) => log.warning(message, { reason, cause }),
+      onInfo: (message, properties) => log.info(message, properties),
+    }),
+  );
   const loading = Promise.all([
     import("../http/app.ts"),
     import("../http/health.ts"),
@@ -297,6 +299,21 @@ const REFRESH_TOKENS_MS = 1_000;
  * not delay revocations.
  */
 const WRITE_USES_MS = 2_000;
+
+/**
+ * Requires a place for the database where it is not lost. Outside production, only warns.
+ *
+ * @throws {CommandError} If in production it could be lost.
+ */
+export async function requireSafePlace(
+  { database, production }: Config,
+  onWarning: (sentence: string) => void,
+): Promise<void> {
+  const fault = await database.placeFault();
+  if (fault === undefined) return;
+  if (production) throw new CommandError(`Cannot open database "${database.name}": ${fault}`);
+  onWarning(`The database "${database.name}" may be lost: ${fault}`);
+}
 
 /** A failure closed the connection that hung: another one may work at once. */
 function refreshTokens(tokens: TokenCache, log: Logger): Promise<void> {

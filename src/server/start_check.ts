@@ -2,18 +2,19 @@ import { readStaticTokens } from "../settings/secret_files.ts";
 import type { Config } from "../settings/settings.ts";
 import { HttpServer, originOf, PortInUseError } from "./http_server.ts";
 import { providerFault } from "./jwt_provider.ts";
-import { loadTracing } from "./service.ts";
+import { loadTracing, requireSafePlace } from "./service.ts";
 
 /**
  * Checks what a start can be refused for, without starting: the variables and files of its settings,
  * the address and the port, and the database, which is neither created nor migrated. The server may
  * run.
  *
- * @param onWarning Takes a sentence about a port in use, a variable that is not obeyed, or an
- *   identity provider that does not respond.
+ * @param onWarning Takes a sentence about a port in use, a variable that is not obeyed, an identity
+ *   provider that does not respond, or a place where the database may be lost.
  * @returns What a start would do to the database, as a sentence.
  * @throws {ConfigError} If a file or a variable cannot be used.
- * @throws {CommandError} If this machine does not have the address, or the user may not use the port.
+ * @throws {CommandError} If this machine does not have the address, if the user may not use the port, or
+ *   if in production the database may be lost where it is.
  * @throws {DatabaseError} If the database cannot be opened.
  */
 export async function checkStart(
@@ -28,6 +29,7 @@ export async function checkStart(
   await tracing?.close();
   const fault = await providerFault(config);
   if (fault !== undefined) onWarning(fault);
+  await requireSafePlace(config, onWarning);
 
   // As a start does, with the rights of the database's owner: root becomes that user.
   const verdict = await checkDatabase(config);

@@ -104,6 +104,58 @@ test.each<[url: string, reason: string]>([
   });
 });
 
+/** Makes every file system look like one of this type: statfs(2). */
+const STATFS = `
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <sys/vfs.h>
+int statfs(const char *path, struct statfs *result) {
+  int (*real)(const char *, struct statfs *) = (int (*)(const char *, struct statfs *))dlsym(RTLD_NEXT, "statfs");
+  int failed = real(path, result);
+  result->f_type = strtoul(getenv("FILE_SYSTEM"), NULL, 16);
+  return failed;
+}
+`;
+
+test.skipIf(skipsShim()).each([
+  ["6969", "NFS"],
+  ["ff534d42", "SMB"],
+  ["fe534d42", "SMB"],
+  ["1021997", "9p"],
+])(
+  "a server refuses a database on %s, %s, in production, and warns elsewhere",
+  async (type, name) => {
+    using directory = emptyDirectory();
+    await Bun.write(directory.at("statfs.c"), STATFS);
+    await Bun.$`cc -shared -fPIC -o ${directory.at("statfs.so")} ${directory.at("statfs.c")} -ldl`;
+    const path = directory.at("plants.db");
+    await runCommand(["migrate", "--database", path], {});
+    const fault = `it is on ${name}, where SQLite's locks may fail and the database become corrupt: use a local disk, or PostgreSQL`;
+    const run = (args: readonly string[], env: Record<string, string>) =>
+      runToEnd({
+        args: [...args, "--database", path],
+        env: { ...env, LD_PRELOAD: directory.at("statfs.so"), FILE_SYSTEM: type },
+      });
+
+    const refused = { stdout: "", stderr: `Cannot open database "${path}": ${fault}\n` };
+    const production = { NODE_ENV: "production", PORT: "0" };
+    expect(await run(["serve", "--check"], production)).toEqual({ exitCode: 2, ...refused });
+    const started = await run(["serve"], { ...production, LOG_FORMAT: "pretty" });
+    expect(started).toMatchObject({ exitCode: 1, stderr: expect.stringContaining(fault) });
+    expect(await run(["serve", "--check"], {})).toMatchObject({
+      exitCode: 0,
+      stderr: `The database "${path}" may be lost: ${fault}\n`,
+    });
+
+    await using server = await startServer({
+      args: ["--database", path, "--port", "0"],
+      env: { LD_PRELOAD: directory.at("statfs.so"), FILE_SYSTEM: type },
+    });
+    expect(server.stderr.text()).toContain(`may be lost: ${fault}`);
+  },
+);
+
 test.each<[what: string, environment: Record<string, string>, refusal: RegExp]>([
   [
     "a missing database in production",

@@ -40,6 +40,7 @@ export function postgresAdapter(url: PostgresUrl, backups: BackupFormat): Databa
     describe: () => ({ adapter: "postgres", ...describePostgresUrl(url) }),
     howToRun,
 
+    placeFault: async () => undefined,
     openForServing: (options) =>
       onServer(({ servePostgres }, reached) => servePostgres(reached, options), options.readUrl),
     openForWriting: ({ create = false, onCreate } = {}) =>

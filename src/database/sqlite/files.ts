@@ -1,6 +1,7 @@
 // Whether a database and its WAL are there, before SQLite opens anything: SQLite would begin without them.
 import { existsSync, statSync } from "node:fs";
-import { basename } from "node:path";
+import { statfs } from "node:fs/promises";
+import { basename, dirname } from "node:path";
 
 import { sleepSync } from "../../async/timers.ts";
 import type { DatabaseAccess } from "../adapter.ts";
@@ -155,3 +156,31 @@ export function warningsOf(path: string): readonly string[] {
 
 const HARD_LINKS =
   "The database file has several hard links, and SQLite keeps a WAL for each name: use one name, and remove the others";
+
+/**
+ * Names the network file system that a database is on. Its locks may fail, and another machine that
+ * opens the file shares no memory with this one: https://www.sqlite.org/wal.html
+ *
+ * @returns `undefined` if it is on none, or if that cannot be known: opening it says why.
+ */
+export async function placeFault(path: string): Promise<string | undefined> {
+  try {
+    const { type } = await statfs(dirname(databaseFile(path)));
+    const name = NETWORK_FILE_SYSTEMS[type >>> 0];
+    return name && `it is on ${name}, where ${CAN_BE_CORRUPTED}`;
+  } catch {
+    return undefined;
+  }
+}
+
+/** By their numbers in Linux: statfs(2). */
+const NETWORK_FILE_SYSTEMS: Readonly<Record<number, string>> = {
+  0x6969: "NFS",
+  0x517b: "SMB",
+  0xff534d42: "SMB",
+  0xfe534d42: "SMB",
+  0x01021997: "9p",
+};
+
+const CAN_BE_CORRUPTED =
+  "SQLite's locks may fail and the database become corrupt: use a local disk, or PostgreSQL";

@@ -13,7 +13,7 @@ import {
 } from "../adapter.ts";
 import { type Database, DatabaseError } from "../database.ts";
 import { howToRunOn } from "./advice.ts";
-import { requireWritableFiles, warningsOf } from "./files.ts";
+import { placeFault, requireWritableFiles, warningsOf } from "./files.ts";
 import type { Migration } from "./migrations.ts";
 import type { ConnectOptions } from "./opening.ts";
 import { becomeOwner } from "./owner.ts";
@@ -46,6 +46,7 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
     describe: () => ({ adapter: "sqlite", path }),
     howToRun: (command) => howToRunOn(command, resolve(path)),
 
+    placeFault: () => placeFault(path),
     openForServing: (options) => {
       const owner = becomeOwner(path);
       if (owner !== undefined) options.onInfo?.(`Runs as ${owner}, who owns the database`, {});
