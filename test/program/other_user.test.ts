@@ -471,6 +471,9 @@ describe.skipIf(skipsOtherUser())("root", () => {
     expect(await run("import", lines.at("plants.ndjson"))).toMatchObject({ exitCode: 0 });
     expect(runAsOther(other.path, "export").stdout).toContain('"id":2');
     expect(await run("restore", saved.at("saved.db"))).toMatchObject({ exitCode: 0 });
+    // As `scp` leaves it beside the database.
+    writeFileSync(other.at("copied.db"), readFileSync(saved.at("saved.db")));
+    expect(await run("restore", "copied.db")).toMatchObject({ exitCode: 0 });
     expect(runAsOther(other.path, "export").stdout).toBe("");
     expect(statSync(other.database).uid).toBe(OTHER_USER);
 

@@ -36,7 +36,7 @@ interface WithInitgroups extends NodeJS.Process {
 }
 
 /** The uid of a database's owner; 0 if its path cannot be used: opening it says why. */
-function ownerOf(path: string): number {
+export function ownerOf(path: string): number {
   try {
     const directory = dirname(path);
     if (!existsSync(directory)) return statSync(dirname(directory)).uid;

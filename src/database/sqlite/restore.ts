@@ -16,7 +16,7 @@ import { valueFrom } from "./driver.ts";
 import { withFileError } from "./errors.ts";
 import { exclusiveLock } from "./exclusive_lock.ts";
 import { requireUnmarked } from "./markers.ts";
-import { becomeOwner } from "./owner.ts";
+import { becomeOwner, ownerOf } from "./owner.ts";
 import { readPage } from "./pages.ts";
 import {
   COMPANION_SUFFIXES,
@@ -51,7 +51,7 @@ import { requireOwnDirectory, requireOwner, requireTrustedPlace } from "./trust.
  * @throws {Error} The system's, if something cannot be read or written: then nothing is changed.
  */
 export async function restoreSqlite(path: string, source: string, options: ReadOptions) {
-  requireUsable(resolve(source));
+  requireUsable(resolve(source), ownerOf(path));
   await using backup = await openFile(source);
   becomeOwner(path);
   makeDirectory(path);
@@ -116,13 +116,13 @@ function howToImport(old: string, file: string): string | undefined {
 }
 
 /** Requires a backup that has no newer plants beside it, and was not found corrupt. */
-function requireUsable(source: string): void {
+function requireUsable(source: string, owner?: number): void {
   withFileError("restore", source, () => {
     // Reading a pipe would block.
     if (existsSync(source) && !statSync(source).isFile())
       throw new DatabaseError("it is not a file");
     // Whoever can replace a backup decides which tokens are accepted: the file behind a link, or the link.
-    for (const place of [databaseFile(source), source]) requireOwnDirectory(place);
+    for (const place of [databaseFile(source), source]) requireOwnDirectory(place, owner);
     // The newest plants of a file in use, or of a copy of it, are in the WAL.
     if (walBytes(source) > 0)
       throw new DatabaseError(

@@ -90,9 +90,10 @@ export function requireOwner(path: string, name: string): void {
  * directory's group are trusted.
  *
  * @param file An absolute path, of a file that need not exist yet.
+ * @param owner A user who may own the directory: that of the database which a backup replaces.
  * @throws {DatabaseError} If another user can replace it. The message says what to do.
  */
-export function requireOwnDirectory(file: string): void {
+export function requireOwnDirectory(file: string, owner?: number): void {
   const user = ownUser();
   if (user === undefined) return; // Not POSIX, or Deno.
 
@@ -100,8 +101,8 @@ export function requireOwnDirectory(file: string): void {
   const { uid, mode } = statSync(directory);
   const isOpenToAll = (mode & 0o002) !== 0;
   const isSticky = (mode & 0o1000) !== 0;
-  const isOurs = [user, 0].includes(statSync(file, { throwIfNoEntry: false })?.uid ?? user);
-  if (isTrusted(uid, file) && (!isOpenToAll || (isSticky && isOurs))) return;
+  const isOurs = [user, 0, owner].includes(statSync(file, { throwIfNoEntry: false })?.uid ?? user);
+  if ((uid === owner || isTrusted(uid, file)) && (!isOpenToAll || (isSticky && isOurs))) return;
 
   // A pod of Kubernetes can only make one: a volume is root's.
   const another = existsSync(file)
