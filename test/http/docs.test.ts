@@ -1,18 +1,13 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 
 import { type DocsFiles } from "../../src/http/docs.ts";
-import type { Observer } from "../../src/http/observer.ts";
 import { swaggerUi } from "../../src/server/swagger_ui.ts";
 import { testApp } from "../support/app.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
-import { readError } from "../support/responses.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-/** What the observer was told. */
-const errors: string[] = [];
-const observer: Observer = { onError: ({ code }) => void errors.push(code), onResponse() {} };
-const app = testApp({ docsFiles: swaggerUi, observer });
+const app = testApp({ docsFiles: swaggerUi });
 
 function get(
   path: string,
@@ -132,33 +127,6 @@ test("a file has one ETag for each encoding, and HEAD tells what GET does", asyn
   }
 
   expect(head.headers.get("content-length")).toBe(String((await gzip.bytes()).length));
-});
-
-test("eight large files at a time come without gzip; others are told to come later, and a reader that ends makes room", async () => {
-  const path = "/swagger/swagger-ui-bundle.js";
-  const whole = await swaggerUi["swagger-ui-bundle.js"].bytes();
-  // What nobody reads, and HEAD, keep no room.
-  for (let times = 0; times < 10; times++) {
-    await get(path);
-    const head = await get(path, {}, "HEAD");
-    expect(head.headers.get("content-length")).toBe(String(whole.length));
-  }
-
-  const slow = [];
-  for (let times = 0; times < 8; times++) {
-    const reader = (await get(path)).body?.getReader();
-    await reader?.read();
-    slow.push(reader);
-  }
-
-  expect(await readError(await get(path))).toMatchObject({ status: 503, error: 5031 });
-  expect(errors).toEqual(["queue_full"]);
-  expect((await get(path, { "accept-encoding": "gzip" })).status).toBe(200);
-  expect((await get("/swagger/page.css")).status).toBe(200);
-
-  await slow[0]?.cancel();
-  expect(await (await get(path)).bytes()).toEqual(whole);
-  for (const reader of slow) await reader?.cancel();
 });
 
 test("a file that could not be read once is read again", async () => {
