@@ -158,7 +158,7 @@ class Batcher implements GroupCommit, AsyncDisposable {
   #size = 0;
   #units = 0;
 
-  // The next batch. #become() sets the state; #lingerAfter() only what a linger expects.
+  // The next batch. #become() sets the state; #lingerAfter() changes `expected` in it.
 
   /** In the order of arrival. add() adds to it, #flush() takes batches, #expire() what is late. */
   readonly #pending: PendingAdd[] = [];
@@ -176,7 +176,7 @@ class Batcher implements GroupCommit, AsyncDisposable {
   /** The plants with deadlines up to this one are rejected, on the clock of `performance.now()`. */
   #expiredAt = Number.NEGATIVE_INFINITY;
 
-  /** From the first drain() on. */
+  /** Set by the first drain(); resolves when no plant is left. */
   #drained: PromiseWithResolvers<void> | undefined;
 
   constructor(store: PlantStore, options: GivenOptions) {
@@ -216,7 +216,7 @@ class Batcher implements GroupCommit, AsyncDisposable {
     this.#drained = drained;
 
     if (this.#size === 0) {
-      // Nor does it wait for the clients that a linger expects.
+      // Ends a linger: no further plants are accepted.
       this.#become(IDLE);
       resolve();
     } else this.#proceed(performance.now());

@@ -37,8 +37,8 @@ export function nextStep(facts: Facts): Step {
   if (pending === 0) return "wait";
   if (inFlight > 0 && sinceFlushMs < SPACING_MS) return { flushAfterMs: SPACING_MS - sinceFlushMs };
 
-  // After a commit, too: with a store in memory, callers that add plant after plant would keep the
-  // event loop from turning.
+  // Even right after a commit: over a store in memory, callers that add plant after plant would
+  // otherwise keep the event loop from turning.
   return "gather";
 }
 

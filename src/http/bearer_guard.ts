@@ -96,15 +96,15 @@ function requireAccepted(verdict: Verdict, exchange: Exchange | undefined): void
  */
 const CREDENTIALS = /^bearer +([\w\-.~+/]+=*)$/i;
 
-/** Credentials of this scheme, even malformed ones. To those of another one the response has no error code. */
+/** Credentials of this scheme, even malformed ones: the response to those of another scheme has no error code. */
 const BEARER = /^bearer(?:[ \t]|$)/i;
 
 /** As nearly all clients send them: this test costs a quarter of taking them apart. */
 const USUAL_CREDENTIALS = /^Bearer [\w\-.~+/]+=*$/;
 
 /**
- * The bearer plugin wants exactly `Bearer `, and looks into the query otherwise: that is no
- * credential.
+ * The token of the header. What the bearer plugin found counts after exactly `Bearer ` only:
+ * otherwise the plugin takes a token from the query, which this service does not accept.
  */
 function tokenOf(authorization: string | undefined, found: string | undefined): string {
   if (authorization === undefined) throw new PlantStoreError("missing_credentials");

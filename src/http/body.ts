@@ -16,8 +16,8 @@ export interface BodyReader {
   readonly read: (request: Request, headers: ReadHeaders) => Promise<Uint8Array>;
 
   /**
-   * Whether more of a body may still arrive than the service would read. Otherwise the connection
-   * stays open: Bun reads the rest by itself, and without a limit.
+   * Whether more of a body may still arrive than the service would read. Then the connection has to
+   * close: on an open one, Bun would read the rest, without a limit.
    */
   readonly hasUnread: (request: Request) => boolean;
 }
@@ -156,8 +156,8 @@ const PIECE_BYTES = 512;
  * Reads a body in pieces, as they arrive. It cancels no body that it does not read to its end: Node's
  * adapter still fills it, and a cancelled stream would throw.
  *
- * There are no pauses between pieces: Bun would join what arrives in a pause, and nobody could count
- * the chunks, of which each costs time.
+ * There are no pauses between pieces: Bun would join what arrives in a pause, and the chunks could
+ * not be counted.
  *
  * @param take Gets a piece, and returns whether to read on.
  * @param stop Ends the reading.

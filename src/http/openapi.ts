@@ -50,8 +50,8 @@ interface Built {
  *   4.8.5).
  */
 export async function openApiDocument(server: OpenAPIV3.ServerObject): Promise<OpenAPIV3.Document> {
-  // The generator takes longer to load than the rest of the app. A bundler leaves it out only if
-  // the import itself cannot be reached.
+  // The generator takes longer to load than the rest of the app. With the global set, a bundler sees
+  // that this `import()` is never reached, and leaves the generator out.
   const document =
     (globalThis as Built).OPENAPI_DOCUMENT ??
     (await generateDocument(await import("@elysiajs/swagger")));
@@ -135,7 +135,7 @@ function onlyJson(
 /** Fills in the description, the headers and the examples of a response. */
 function completeResponse(status: number, response: OpenAPIV3.ResponseObject): void {
   const codes = (Object.keys(ERRORS) as ErrorCode[]).filter((code) => statusOf(code) === status);
-  // The first one: Swagger UI's page does not repeat it.
+  // First: the style of Swagger UI's page hides the first header, because every response has it.
   response.headers = { "X-Request-Id": REQUEST_ID_HEADER, ...headersOf(codes) };
   if (codes.length === 0) return onlyJson(response, responseExamples(response));
 
@@ -161,7 +161,7 @@ const REQUEST_EXAMPLES = {
   },
 };
 
-/** The responses to these. */
+/** The responses to {@linkcode REQUEST_EXAMPLES}. */
 const RESPONSE_EXAMPLES = Object.fromEntries(
   Object.entries(REQUEST_EXAMPLES).map(([name, { summary, value }]) => {
     const { id: _id, ...plant } = value;
@@ -169,7 +169,7 @@ const RESPONSE_EXAMPLES = Object.fromEntries(
   }),
 );
 
-/** Another schema has the examples of its properties. */
+/** The examples of a response with a plant. Of other schemas, the properties have examples. */
 function responseExamples({ content }: OpenAPIV3.ResponseObject) {
   const schema = content?.["application/json"]?.schema as OpenAPIV3.ReferenceObject | undefined;
   return schema?.$ref === "#/components/schemas/Plant" ? RESPONSE_EXAMPLES : undefined;

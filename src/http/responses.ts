@@ -65,8 +65,8 @@ export function respond(
       };
       attempt("observer.onResponse", () => observer.onResponse(completed), requestId);
 
-      // Bun reads the rest of a small body by itself. While the server is shutting down, the
-      // client's next request would meet a server that has stopped.
+      // Bun reads the rest of a small body by itself: the connection can stay open. While the server
+      // is shutting down, the client's next request would find that it has stopped.
       const isLast = attempt("isShuttingDown", () => isShuttingDown(arrivedAt), requestId);
       if (isLast === true || hasUnreadBody(request)) response.headers.set("connection", "close");
       return response;
@@ -108,7 +108,8 @@ export function respond(
       const preflight = cors?.preflight(request, path.allow);
       if (preflight === undefined) return fail(new PlantStoreError("method_not_allowed"));
 
-      // No browser sends one with a preflight: a proxy has removed the framing of a body.
+      // No browser sends a Content-Length with a preflight. A proxy may send 0, and then a body, which
+      // would be the next request.
       if (request.headers.has("content-length")) preflight.headers.set("connection", "close");
       return complete(preflight);
     }

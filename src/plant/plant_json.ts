@@ -75,7 +75,7 @@ function mayBeInexact(id: unknown, text: string): boolean {
   return typeof id === "number" && (!Number.isSafeInteger(id) || FRACTION_OF_ID.test(text));
 }
 
-/** A fraction or an exponent behind a name that may be `id`: its last letter may be an escape. */
+/** A number with a fraction or an exponent, whose name may be `id`: the `d` may be written as an escape. */
 const FRACTION_OF_ID = /(?:d|\\u0064)"\s*:\s*-?\d+[.eE]/;
 
 const MEMBERS = ["id", ...PLANT_FIELDS];
@@ -160,7 +160,7 @@ const NEWLINE = 0x0a;
 /** What messages call the bytes that a plant is parsed from. */
 export type Subject = "the body" | "the line";
 
-/** Checks by hand, because a refusal must be cheap. */
+/** Checks a plant without a schema, because a refusal must be cheap. */
 function checkPlant(value: unknown, subject: Subject): NewPlant {
   if (!isObject(value)) {
     throw new PlantStoreError(
@@ -205,11 +205,11 @@ function invalidPlant(members: Record<string, unknown>): PlantStoreError {
   return new PlantStoreError("invalid_plant", faults.join("; "));
 }
 
-// Made once: writing out two bigints costs as much as checking a plant.
-/** Whether an integer with a fraction part or an exponent is in the range of int64, and past what a double keeps. */
+/** Whether a number may be an int64 that was written with a point or an exponent, and that a double rounds. */
 function mayBeRounded(id: unknown): boolean {
   return typeof id === "number" && Math.abs(id) <= 2 ** 63;
 }
 
+// Made once: writing out two bigints costs as much as checking a plant.
 const NOT_PLAIN = `\`id\` must be written in plain digits past ${Number.MAX_SAFE_INTEGER}, without a point or an exponent`;
 const NOT_INT64 = `\`id\` must be an integer from ${INT64_MIN} to ${INT64_MAX}`;
