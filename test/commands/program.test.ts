@@ -91,7 +91,7 @@ test("--help ends with the exit codes and the guide", async () => {
 });
 
 test("restore --help says to stop the server first", async () => {
-  expect((await call("restore", "--help")).stdout).toContain("\nStop the server first");
+  expect((await call("restore", "--help")).stdout).toContain("stop the server first");
 });
 
 test("serve --help lists every variable, in the order of the table", async () => {
