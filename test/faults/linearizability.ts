@@ -18,14 +18,14 @@ const OPERATIONS_AN_ID = 16;
 const RIVALS = [fern(), ivy({ [OPTIONAL_TEXT]: "" }), moss(), fern({ [TEXT]: "" })];
 
 /** Clients that add plants to servers, and a record of what they saw. */
-export type Recording = ReturnType<typeof startRecording>;
+type Recording = ReturnType<typeof startRecording>;
 
 /**
  * Starts clients that add rivals for a few ids without a pause, each to a server of its choice.
  *
  * @param urls The servers that run now.
  */
-export function startRecording(
+function startRecording(
   urls: () => readonly string[],
   random: () => number,
   { clients = 12 } = {},
@@ -114,12 +114,12 @@ const OUTCOMES: Readonly<Record<string, Operation["outcome"]>> = {
 };
 
 /** Whether Porcupine cannot be asked here. Says so, once. */
-export function skipsPorcupine(): boolean {
+function skipsPorcupine(): boolean {
   return Bun.which("go") === null && skipped("Porcupine's verdict: there is no Go (golang-go)");
 }
 
 /** Judges a history by our checker and, where Go is, by Porcupine; they must agree. */
-export async function judgeHistory(history: readonly Operation[]): Promise<readonly string[]> {
+async function judgeHistory(history: readonly Operation[]): Promise<readonly string[]> {
   const found = violations(history);
   if (skipsPorcupine()) return found;
 

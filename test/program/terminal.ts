@@ -19,7 +19,7 @@ const SESSION = [
 ];
 
 /** A first session as an SVG, from a real run. The token is shortened, and the port is the default. */
-export async function terminalPicture(): Promise<string> {
+async function terminalPicture(): Promise<string> {
   await using server = await startServer({ env: { LOG_FORMAT: "pretty", NO_COLOR: "1" } });
   const [printed, token = ""] = await server.stderr.until(/[^]*?^  (plant_\w{38})$/m);
   const lines = [`$ plant-store`, ...printed.split("\n")];
@@ -87,6 +87,6 @@ function colorOf(line: string): string {
 }
 
 /** Where the picture of the README is; `bun test/program/terminal.ts` renews it. */
-export const TERMINAL_FILE = join(import.meta.dir, "terminal.svg");
+const TERMINAL_FILE = join(import.meta.dir, "terminal.svg");
 
 if (import.meta.main) await Bun.write(TERMINAL_FILE, await terminalPicture());

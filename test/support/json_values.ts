@@ -115,7 +115,7 @@ export const storableText: fc.Arbitrary<string> = fc
   .map((pieces) => `"${pieces.join("")}"`);
 
 /** A string that cannot be stored exactly, though JSON takes it. */
-export const unstorableText = fc
+const unstorableText = fc
   .tuple(
     storableText,
     fc.constantFrom("\\u0000", "\\ud800", "\\udfff", "\\uDF31\\uD83C", "\\ud83cx"),
