@@ -7,6 +7,7 @@ import { type Call, DATABASE_FLAGS, type Subcommand } from "./command.ts";
 import { counted, formatBytes } from "./formatting.ts";
 import { progressBar } from "./progress_bar.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
+import { warningsTo } from "./terminal.ts";
 
 /** A path that ends with a slash, `.` or `..`, which is a directory; or `-`, which scripts take for stdout. */
 const NO_FILE = /(?:^|\/)\.{0,2}$|^-$/;
@@ -64,7 +65,7 @@ async function copyTo(target: string, { database, io, flags, prune }: CopyOption
 
   try {
     const bar = progressBar(io);
-    const options = { stop: io.stop, onProgress: bar.update };
+    const options = { stop: io.stop, onProgress: bar.update, onWarning: warningsTo(io) };
     const plants = await database.backup(resolve(target), options).finally(bar.clear);
     if (plants === undefined) throw new CommandError("Stopped: no backup was made");
 

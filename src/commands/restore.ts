@@ -4,6 +4,7 @@ import { DATABASE_FLAGS, type Subcommand } from "./command.ts";
 import { counted, formatBytes, quoted } from "./formatting.ts";
 import { progressBar } from "./progress_bar.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
+import { warningsTo } from "./terminal.ts";
 
 const HELP = `
 On SQLite, stop the server first: restore refuses a database that a process has
@@ -26,7 +27,7 @@ export const restore: Subcommand = {
 
     try {
       const restored = await database
-        .restore(source, { stop: io.stop, onProgress: bar.update })
+        .restore(source, { stop: io.stop, onProgress: bar.update, onWarning: warningsTo(io) })
         .finally(bar.clear);
       if (restored === undefined) throw new CommandError("Stopped: nothing was restored");
 

@@ -59,7 +59,7 @@ export interface DatabaseAdapter {
    *
    * @param options `onWarning` is called with what a newer version has added, which is left out.
    */
-  openPlants(options?: { readonly onWarning: OnWarning }): Promise<OpenPlants>;
+  openPlants(options?: Pick<ReadOptions, "onWarning">): Promise<OpenPlants>;
 
   /**
    * Opens the tokens for a command that lists them. Creates no database, and may bring the schema of
@@ -256,6 +256,8 @@ export interface ReadOptions {
   readonly stop: AbortSignal;
   /** Called several times a second. */
   readonly onProgress: (progress: Progress) => void;
+  /** Called with what a newer version has added, and is not read. @default does nothing */
+  readonly onWarning?: OnWarning | undefined;
 }
 
 /** How much is done. */

@@ -3,6 +3,7 @@ import type {
   BackupFormat,
   DatabaseAdapter,
   DatabaseKind,
+  ReadOptions,
   ServingOptions,
   Snapshot,
 } from "../adapter.ts";
@@ -38,12 +39,12 @@ function citusAdapter(url: PostgresUrl, backups: BackupFormat): DatabaseAdapter 
     return await use(await import("./citus_database.ts"), reached);
   }
 
-  const openForReading = (options?: Parameters<DatabaseAdapter["openPlants"]>[0]) =>
+  const openForReading = (options?: Pick<ReadOptions, "onWarning">) =>
     onCluster(({ openCitus }, reached) => openCitus(reached, { ...options, access: "read" }));
 
   /** Reads each shard by itself: every plant that is stored now, and perhaps some that come later. */
-  async function openSnapshot(): Promise<Snapshot> {
-    const database = await openForReading();
+  async function openSnapshot({ onWarning }: ReadOptions): Promise<Snapshot> {
+    const database = await openForReading({ onWarning });
     const tokenRevision = await database.tokens.revision();
     return { ...database, tokens: await database.tokens.list(), tokenRevision };
   }
@@ -66,7 +67,7 @@ function citusAdapter(url: PostgresUrl, backups: BackupFormat): DatabaseAdapter 
       throw new ConfigError("Cannot check Citus: use pg_amcheck on each server");
     },
 
-    backup: (target, options) => backups.write(target, openSnapshot, options),
+    backup: (target, options) => backups.write(target, () => openSnapshot(options), options),
 
     async restore() {
       throw new ConfigError(

@@ -6,6 +6,7 @@ import {
   type CreationOptions,
   type DatabaseAccess,
   type DatabaseMetric,
+  type ReadOptions,
   type ServingDatabase,
   type ServingOptions,
 } from "../adapter.ts";
@@ -57,7 +58,7 @@ const COORDINATOR_TIMEOUT_MS = 10 * 60 * 1_000;
 type Log = Required<Pick<ServingOptions, "onWarning" | "onInfo">>;
 
 /** How a command opens it. */
-interface OpenOptions extends Pick<ServingOptions, "onCreate" | "onWarning"> {
+interface OpenOptions extends Pick<CreationOptions, "onCreate">, Pick<ReadOptions, "onWarning"> {
   /** @default {"create"} */
   readonly access?: DatabaseAccess;
 }

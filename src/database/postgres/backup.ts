@@ -1,6 +1,6 @@
 import { formatScopes } from "../../auth/token_store.ts";
 import type { NewPlant } from "../../plant/plant.ts";
-import type { ReadOptions, RestoredTokens, Snapshot } from "../adapter.ts";
+import type { OnWarning, ReadOptions, RestoredTokens, Snapshot } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import type { Connection } from "./connection.ts";
 import { withDatabaseError } from "./errors.ts";
@@ -18,9 +18,13 @@ const PAGE_ROWS = 1_000;
  * Opens a snapshot of the plants and tokens, even on a standby, and while servers run. It lasts as long as one
  * transaction: a migration waits for it.
  *
+ * @param options `onWarning` is called with what a newer version has added, which is left out.
  * @throws {DatabaseError} If the database cannot be read. The message says why, in one line.
  */
-export async function openSnapshot(url: PostgresUrl): Promise<Snapshot> {
+export async function openSnapshot(
+  url: PostgresUrl,
+  { onWarning }: Pick<ReadOptions, "onWarning"> = {},
+): Promise<Snapshot> {
   const reading = <Result>(read: () => Promise<Result>) =>
     withDatabaseError("back up", url.database, read);
   const connection = await reading(() => connect(url));
@@ -36,7 +40,7 @@ export async function openSnapshot(url: PostgresUrl): Promise<Snapshot> {
 
   try {
     return await reading(async () => {
-      await requireTables(connection);
+      await requireTables(connection, onWarning);
       await connection.script(BEGIN);
       const { tokens, tokenRevision } = await readTokens(connection);
       return {
@@ -63,8 +67,8 @@ async function connect(url: PostgresUrl): Promise<Connection> {
   }
 }
 
-async function requireTables(connection: Connection): Promise<void> {
-  if ((await pendingMigrations(connection)).length > 0)
+async function requireTables(connection: Connection, onWarning?: OnWarning): Promise<void> {
+  if ((await pendingMigrations(connection, onWarning)).length > 0)
     throw new DatabaseError(
       `it has no plant-store tables, or those of an older version: ${howToRun("migrate")}`,
     );

@@ -1,7 +1,13 @@
 import { statSync } from "node:fs";
 
 import { ConfigError } from "../../errors.ts";
-import type { BackupFormat, DatabaseAdapter, DatabaseKind, ServingOptions } from "../adapter.ts";
+import type {
+  BackupFormat,
+  DatabaseAdapter,
+  DatabaseKind,
+  ReadOptions,
+  ServingOptions,
+} from "../adapter.ts";
 import type * as PostgresDatabase from "./postgres_database.ts";
 import { describePostgresUrl, howToRun, parsePostgresUrl, type PostgresUrl } from "./url.ts";
 
@@ -32,7 +38,7 @@ export function postgresAdapter(url: PostgresUrl, backups: BackupFormat): Databa
     return await use(room, reached);
   }
 
-  const openForReading = (options?: Parameters<DatabaseAdapter["openPlants"]>[0]) =>
+  const openForReading = (options?: Pick<ReadOptions, "onWarning">) =>
     onServer(({ openPostgres }, reached) => openPostgres(reached, { ...options, access: "read" }));
 
   return {
@@ -56,7 +62,7 @@ export function postgresAdapter(url: PostgresUrl, backups: BackupFormat): Databa
 
     async backup(target, options) {
       const { openSnapshot } = await import("./backup.ts");
-      return await backups.write(target, () => openSnapshot(url), options);
+      return await backups.write(target, () => openSnapshot(url, options), options);
     },
 
     restore: (source, options) =>

@@ -57,7 +57,7 @@ export interface ConnectOptions {
    *
    * @default does nothing
    */
-  readonly onWarning?: OnWarning;
+  readonly onWarning?: OnWarning | undefined;
 
   /**
    * Called if the WAL was to be reset, and another process uses it.

@@ -1,6 +1,6 @@
 import { eventLoopTurn } from "../../async/timers.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant, plantOfRow, sizeOf } from "../../plant/plant.ts";
-import type { DatabaseAdapter, OpenPlants } from "../adapter.ts";
+import type { OpenPlants, ReadOptions } from "../adapter.ts";
 import { DatabaseError, keysetPages, PAGE_PLANTS, PAGE_TEXT } from "../database.ts";
 import { type Client, connect } from "./bun_driver.ts";
 import { CorruptError, corruptionIn, withFileError } from "./errors.ts";
@@ -15,10 +15,7 @@ type PlantRow = typeof plants.$inferSelect;
  *
  * @throws {DatabaseError} If the file does not exist or cannot be read.
  */
-export function openPlants(
-  path: string,
-  options?: Parameters<DatabaseAdapter["openPlants"]>[0],
-): OpenPlants {
+export function openPlants(path: string, options?: Pick<ReadOptions, "onWarning">): OpenPlants {
   const client = connect(path, { ...options, access: "read" });
   const marker = withFileError("open", path, () => corruptionMarker(path));
 

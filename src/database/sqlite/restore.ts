@@ -77,7 +77,7 @@ export async function restoreSqlite(path: string, source: string, options: ReadO
 }
 
 /** Opens a backup for another database: in its own place, which only its owner can change. */
-export const openBackup: BackupFormat["open"] = async (source, { stop, onProgress }) => {
+export const openBackup: BackupFormat["open"] = async (source, { stop, onProgress, onWarning }) => {
   const path = resolve(source);
   requireUsable(path);
   await (await openFile(source)).close();
@@ -86,7 +86,7 @@ export const openBackup: BackupFormat["open"] = async (source, { stop, onProgres
   const checked = await withAbort(checkFile(path, corrupt, onProgress), stop);
   if (checked === undefined) return undefined;
 
-  const client = connect(path, { access: "read" });
+  const client = connect(path, { access: "read", onWarning });
   const readTokens = client.prepare<never, [number, number, string]>(TOKEN_PAGE);
   const tokensAfter = async (row: number) =>
     String(readTokens.values(row, Number.MIN_SAFE_INTEGER, "[]")[0]?.[0]);
