@@ -1,7 +1,7 @@
 import { createLocalJWKSet, errors, type JSONWebKeySet, type JWTHeaderParameters } from "jose";
 
 import { MAX_TIMER_MS } from "../../async/timers.ts";
-import { PlantStoreError, requireNumber } from "../../errors.ts";
+import { attempt, PlantStoreError, requireNumber } from "../../errors.ts";
 import { publicUrl } from "./public_url.ts";
 
 /** Options of {@linkcode providerKeys}. */
@@ -17,11 +17,11 @@ export interface ProviderKeysOptions {
 
   /**
    * Called with the reason when keys could not be fetched; cached keys may still be used. What it
-   * throws is ignored.
+   * throws is printed by `console.error`.
    */
   readonly onKeysUnavailable?: ((cause: unknown) => void) | undefined;
 
-  /** Called when keys were fetched. What it throws is ignored. */
+  /** Called when keys were fetched. What it throws is printed by `console.error`. */
   readonly onKeysFetched?: (() => void) | undefined;
 
   /** Milliseconds that never go back, by which cached keys age. @default `performance.now` */
@@ -190,7 +190,7 @@ export function providerKeys(options: ProviderKeysOptions) {
   }
 
   async function reload(): Promise<void> {
-    let report = onKeysFetched;
+    let report = () => attempt("onKeysFetched", () => onKeysFetched?.());
     try {
       const published = await fetchJwks();
 
@@ -208,16 +208,12 @@ export function providerKeys(options: ProviderKeysOptions) {
       isFailing = false;
     } catch (cause) {
       isFailing = true;
-      report = () => onKeysUnavailable?.(cause);
+      report = () => attempt("onKeysUnavailable", () => onKeysUnavailable?.(cause));
     }
     fetching = undefined;
     waiting = 0;
 
-    try {
-      report?.();
-    } catch {
-      // A log that fails is not a failed fetch, and no token depends on it.
-    }
+    report();
   }
 
   return { areUsable, refreshIfDue, find, findNewer, generation: () => generation };
