@@ -54,7 +54,8 @@ afterAll(() => release[Symbol.dispose]());
 
 /** Bun gets the runtime of each system from the registry, once. */
 async function buildRelease(folder: string, ...systems: readonly System[]): Promise<void> {
-  await Bun.$`${process.execPath} run release ${folder} ${systems}`.cwd(ROOT).quiet();
+  const env = { ...process.env, TRIAL: "yes" };
+  await Bun.$`${process.execPath} run release ${folder} ${systems}`.env(env).cwd(ROOT).quiet();
 }
 
 test("a release has an archive for each system, packages, and their checksums", async () => {
@@ -119,6 +120,18 @@ test("the program of an archive runs in an empty directory", async () => {
   expect((await fetch(`${server.url}/swagger`)).status).toBe(200);
   expect(readdirSync(server.cwd).filter((file) => !file.startsWith("plants.db"))).toEqual([]);
   expect(await server.stop()).toBe(0);
+});
+
+test("a release is refused while the repository has a placeholder for its address", async () => {
+  using folder = emptyDirectory();
+  const { exitCode, stderr } = await Bun.$`.ci/release ${folder.path}/release`
+    .cwd(ROOT)
+    .nothrow()
+    .quiet();
+  expect(exitCode).toBe(1);
+  expect(stderr.toString()).toStartWith("Cannot build a release with these placeholders");
+  expect(stderr.toString()).toContain("package.json:");
+  expect(readdirSync(folder.path)).toEqual([]);
 });
 
 test("a second build has the same bytes", async () => {
