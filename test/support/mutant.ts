@@ -91,11 +91,13 @@ export async function failingTests(root: string, file: string, name: string): Pr
  */
 export async function failuresIn(root: string, files: readonly string[]): Promise<string[]> {
   const paths = files.map((file) => `./${file}`);
-  const { exitCode, stderr } = await Bun.$`bun test --parallel=2 --no-isolate ${paths}`
-    .cwd(root)
-    .env({ ...process.env, TMPDIR: temporaryDirectory() })
-    .quiet()
-    .nothrow();
+  // A copy builds its own executable.
+  const { exitCode, stderr } =
+    await Bun.$`bun test --parallel=2 --no-isolate --timeout=60000 ${paths}`
+      .cwd(root)
+      .env({ ...process.env, TMPDIR: temporaryDirectory() })
+      .quiet()
+      .nothrow();
   const output = stderr.toString();
   if (!/^ *\d+ pass$/m.test(output)) throw new Error(`No test ran:\n${output}`);
   return failuresOf(exitCode, output);
