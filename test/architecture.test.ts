@@ -30,6 +30,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   errors: [],
   tls_failures: [],
   build: [],
+  recipes: [],
   async: [],
   plant: ["errors"],
   auth: ["errors", "async"],
