@@ -161,6 +161,8 @@ const WORDS: Readonly<Record<string, string>> = {
   "25P04": "transaction_timeout ended the session: raise it for the role or the database",
   "28": "it rejects this user or password",
   "3D000": "it has no such database",
+  "40001":
+    "another transaction conflicts with it; a standby that is only read needs hot_standby_feedback = on",
   "42501": "the user lacks a privilege",
   "42703": `a plant-store table lacks a column: ${howToRun("migrate")}, or restore it`,
   "42710": NAME_TAKEN,
