@@ -6,6 +6,7 @@ import type { Connection } from "./connection.ts";
 import { withDatabaseError } from "./errors.ts";
 import { failover } from "./failover.ts";
 import { migrateSchema, pendingMigrations } from "./migrations.ts";
+import { type Reached, refuseDistributed } from "./postgres_database.ts";
 import { insertAll, plantFrom, type PlantRow, SELECT_ALL } from "./postgres_plants.ts";
 import { textArray } from "./schema.ts";
 import { readTokens } from "./tokens.ts";
@@ -68,6 +69,7 @@ async function connect(url: PostgresUrl): Promise<Connection> {
 }
 
 async function requireTables(connection: Connection, onWarning?: OnWarning): Promise<void> {
+  await refuseDistributed(connection);
   if ((await pendingMigrations(connection, onWarning)).length > 0)
     throw new DatabaseError(
       `it has no plant-store tables, or those of an older version: ${howToRun("migrate")}`,
@@ -83,6 +85,23 @@ const BEGIN = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
   SET LOCAL enable_indexscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL cursor_tuple_fraction = 1`;
 
 /**
+ * Creates the tables if there are none, and requires that they have no plants and tokens: before a backup is checked,
+ * which may take minutes.
+ *
+ * @throws {DatabaseError} If they have any, or the role may not create tables.
+ */
+export async function prepareRestore({ connection, url }: Reached): Promise<void> {
+  await withDatabaseError("restore into", url.database, async () => {
+    await refuseDistributed(connection);
+    await migrateSchema(connection, LOCK_PATIENCE_MS);
+    await requireEmpty(connection);
+  });
+}
+
+/** How long to try to get the locks of a migration, in milliseconds. */
+const LOCK_PATIENCE_MS = 5_000;
+
+/**
  * Fills a database with the plants and tokens of a snapshot, in one transaction. Creates the tables if there are none.
  *
  * @returns The number of plants, and what became of the tokens; `undefined` if stopped: then nothing was stored.
@@ -90,7 +109,7 @@ const BEGIN = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
  *   was stored. The message says why, in one line.
  */
 export async function restoreSnapshot(
-  { connection, url }: { readonly connection: Connection; readonly url: PostgresUrl },
+  { connection, url }: Reached,
   snapshot: Snapshot,
   options: ReadOptions,
 ): Promise<{ readonly plants: number; readonly tokens: RestoredTokens } | undefined> {
@@ -118,28 +137,6 @@ export async function restoreSnapshot(
     return { plants, tokens: { ended: 0, unconfirmed: validIn(snapshot) } };
   });
 }
-
-/**
- * Creates the tables if there are none, and requires that they have no plants and tokens: before a backup is checked,
- * which may take minutes.
- *
- * @throws {DatabaseError} If they have any, or the role may not create tables.
- */
-export async function prepareRestore({
-  connection,
-  url,
-}: {
-  readonly connection: Connection;
-  readonly url: PostgresUrl;
-}): Promise<void> {
-  await withDatabaseError("restore into", url.database, async () => {
-    await migrateSchema(connection, LOCK_PATIENCE_MS);
-    await requireEmpty(connection);
-  });
-}
-
-/** How long to try to get the locks of a migration, in milliseconds. */
-const LOCK_PATIENCE_MS = 5_000;
 
 /** Servers can read meanwhile, and store nothing. */
 const LOCK = `BEGIN; SET LOCAL lock_timeout = '5s'; SET LOCAL statement_timeout = 0;

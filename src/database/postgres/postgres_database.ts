@@ -305,7 +305,8 @@ export function whySilent(reading: Pool): Promise<PostgresFailure | undefined> {
 const DISTRIBUTED = `SELECT FROM pg_catalog.pg_trigger JOIN pg_catalog.pg_proc ON pg_proc.oid = tgfoid
   WHERE tgrelid = to_regclass('plants') AND proname = 'citus_truncate_trigger'`;
 
-async function refuseDistributed({ query }: Connection): Promise<void> {
+/** @throws {DatabaseError} If Citus has distributed the plants. */
+export async function refuseDistributed({ query }: Connection): Promise<void> {
   if ((await query(DISTRIBUTED)).length > 0)
     throw new DatabaseError("Citus has distributed its plants: use its URL with the scheme citus");
 }
