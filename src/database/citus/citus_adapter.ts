@@ -60,15 +60,7 @@ function citusAdapter(url: PostgresUrl, backups: BackupFormat): DatabaseAdapter 
       onCluster(({ openCitus }, reached) =>
         openCitus(reached, { access: create ? "create" : "write", onCreate }),
       ),
-    async openPlants(options) {
-      const database = await openForReading(options);
-      return {
-        ...database,
-        async *tokenPages() {
-          yield await database.tokens.list();
-        },
-      };
-    },
+    openPlants: openForReading,
     openForListing: () => openForReading(),
 
     async check() {

@@ -53,15 +53,7 @@ export function postgresAdapter(url: PostgresUrl, backups: BackupFormat): Databa
       onServer(({ openPostgres }, reached) =>
         openPostgres(reached, { access: create ? "create" : "write", onCreate }),
       ),
-    async openPlants(options) {
-      const database = await openForReading(options);
-      return {
-        ...database,
-        async *tokenPages() {
-          yield await database.tokens.list();
-        },
-      };
-    },
+    openPlants: openForReading,
     openForListing: () => openForReading(),
 
     async check() {
