@@ -15,7 +15,13 @@ export interface TokenRecord {
 }
 
 /** A token to be stored. */
-export type NewToken = Pick<TokenRecord, "name" | "digest" | "createdAt" | "expiresAt" | "scopes">;
+export interface NewToken extends Pick<
+  TokenRecord,
+  "name" | "digest" | "createdAt" | "expiresAt" | "scopes"
+> {
+  /** When it was revoked: a token from another database may be. @default {null} */
+  readonly revokedAt?: Date | null;
+}
 
 /**
  * The port behind which tokens are stored: `tokenStoreContract` of `plant-store/testing` tests an
@@ -43,7 +49,10 @@ export interface TokenStore {
    * the two is then read twice, and never missed.
    */
   revision(): Promise<string>;
-  /** Stores a new token, and resolves to whether it did: a name that is taken changes nothing. */
+  /**
+   * Stores a new token, and resolves to whether it did: a name or a digest that is taken changes
+   * nothing.
+   */
   add(token: NewToken): Promise<boolean>;
   /** Revokes a token, and resolves to whether there was one to revoke. */
   revoke(name: string, at: Date): Promise<boolean>;

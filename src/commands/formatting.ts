@@ -19,3 +19,13 @@ export function formatBytes(bytes: number): string {
     ? `${grouped(Math.ceil(bytes / 1e3))} kB`
     : `${grouped(Math.round(bytes / 1e6))} MB`;
 }
+
+/** How many names a message has: a database can have thousands of tokens. */
+const MAX_NAMES = 20;
+
+/** Names in quotation marks; of many, the first ones and the number of the others. */
+export function namesOf(names: readonly string[]): string {
+  const first = names.slice(0, MAX_NAMES).map(quoted).join(", ");
+  const others = names.length - MAX_NAMES;
+  return others > 0 ? `${first} and ${others} more` : first;
+}

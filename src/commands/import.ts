@@ -2,6 +2,7 @@ import { createReadStream, readFileSync, readlinkSync, type Stats, statSync } fr
 import { Readable } from "node:stream";
 
 import { eventLoopTurn, pause, withAbort, withDeadline } from "../async/timers.ts";
+import type { TokenRecord, TokenStore } from "../auth/token_store.ts";
 import type { DatabaseAdapter } from "../database/adapter.ts";
 import { DatabaseError } from "../database/database.ts";
 import { adapterOf, URL_SCHEMES } from "../database/databases.ts";
@@ -18,14 +19,18 @@ import type { PlantStore, StoreOutcome } from "../group_commit/plant_store.ts";
 import { faultOf, type NewPlant, PLANT_FIELDS } from "../plant/plant.ts";
 import { parsePlant } from "../plant/plant_json.ts";
 import { type Call, DATABASE_FLAGS, type Subcommand } from "./command.ts";
-import { grouped } from "./formatting.ts";
+import { grouped, namesOf, quoted } from "./formatting.ts";
 import { progressBar } from "./progress_bar.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
 import { type Io, warningsTo } from "./terminal.ts";
+import { tokenStatus } from "./token.ts";
 
 const HELP = `
 A source is a file of lines, as export prints them; "-" for standard input; or
-a database: the file of a SQLite database, or a URL.`;
+a database: the file of a SQLite database, or a URL.
+
+With --tokens, the tokens of the source are accepted here with their names,
+scopes and expiry. What is revoked in either database is revoked here.`;
 
 /**
  * `plant-store import`: a stored plant stays as it is. What is refused is reported, and the import
@@ -34,7 +39,7 @@ a database: the file of a SQLite database, or a URL.`;
 export const importPlants: Subcommand = {
   usage: "import <source>",
   description: "Add plants from lines of JSON, or from another database",
-  flags: [JSON_FLAG, ...DATABASE_FLAGS],
+  flags: [["--tokens", "Add the tokens of a database, too"], JSON_FLAG, ...DATABASE_FLAGS],
   help: () => HELP,
   example: "import plants.ndjson",
   run,
@@ -50,20 +55,32 @@ async function run({ argument, flags, config, adapter, io }: Call): Promise<void
   await using source = (await isDatabase(argument))
     ? await openDatabase(argument, io)
     : openLines(argument, maxLineBytes, io);
+  if (flags["tokens"] === true && source.tokens === undefined)
+    throw new ConfigError(`Cannot use --tokens with ${quoted(argument)}: expected a database`);
+
   const progress = progressBar(io);
   const counts = { added: 0, present: 0, refused: 0 };
   // Of the last item that was committed or refused.
   let position: Item["position"] | undefined;
+  let tokens: AddedTokens = { valid: [], revoked: [], refused: [] };
   const reached = () => (position === undefined ? "" : ` after ${source.unit} ${position}`);
 
   try {
     // Before the database, which would be created for a source that cannot be read.
     const batches = source.batches();
     let batch = await batches.next();
+    const ofSource = flags["tokens"] === true ? await source.tokens?.() : undefined;
 
     const onCreate = (created: string) =>
       progress.print(`Initialized empty database "${created}"\n`);
     await using opened = await openForWriting({ create: true, onCreate });
+
+    if (ofSource !== undefined) {
+      tokens = await addTokens(ofSource, opened.tokens, io.stop).catch((error: unknown) => {
+        throw toCommandError(error, { action: "add tokens", database });
+      });
+      progress.print(wordsFor(tokens));
+    }
 
     for (; batch.done !== true; batch = await batches.next()) {
       const { items, bytes } = batch.value;
@@ -105,10 +122,17 @@ async function run({ argument, flags, config, adapter, io }: Call): Promise<void
   if (io.stop.aborted)
     throw new CommandError(`Stopped${reached()}, run the import again to continue: ${summary}`);
 
-  const result = { database, file: source.name, ...counts };
+  const result = {
+    database,
+    file: source.name,
+    ...counts,
+    validTokens: tokens.valid,
+    revokedTokens: tokens.revoked,
+    refusedTokens: tokens.refused,
+  };
   await printResult({ io, flags }, result, () => io.stderr(`${summary}\n`));
   source.requireWhole();
-  if (refused > 0) throw new QuietFailure();
+  if (refused > 0 || tokens.refused.length > 0) throw new QuietFailure();
 }
 
 /** Where plants come from. Disposing of it closes it. */
@@ -121,7 +145,9 @@ interface Source extends AsyncDisposable {
   readonly size?: number | undefined;
   /** The items that are committed together. After a stop, ends with those that have arrived. */
   batches(): AsyncIterator<Batch>;
-  /** @throws {DatabaseError} If plants are missing that could not be read. */
+  /** Reads the tokens of a database. */
+  readonly tokens?: () => Promise<readonly TokenRecord[]>;
+  /** @throws {DatabaseError} If plants or tokens are missing that could not be read. */
   requireWhole(): void;
 }
 
@@ -161,6 +187,69 @@ function countOutcomes(
 
   counts.refused += reports.length;
   return reports;
+}
+
+/** What became of the tokens of a source: their names. */
+interface AddedTokens {
+  /** They are accepted now, and were not before. */
+  readonly valid: readonly string[];
+  /** They were accepted, and the source has them as revoked. */
+  readonly revoked: readonly string[];
+  /** Their names belong to other tokens. */
+  readonly refused: readonly string[];
+}
+
+/**
+ * Adds the tokens of another database, one by one: after a kill or a stop, another run does the
+ * rest. A token is known by its digest, and one that is there keeps its name, its scopes and its end.
+ */
+async function addTokens(
+  ofSource: readonly TokenRecord[],
+  tokens: TokenStore,
+  stop: AbortSignal,
+): Promise<AddedTokens> {
+  const before = byDigest(await tokens.list());
+
+  for (const { name, digest, createdAt, expiresAt, revokedAt, scopes } of ofSource) {
+    if (stop.aborted) break;
+    if (before.has(digest.toHex())) continue;
+    await tokens.add({ name, digest, createdAt, expiresAt, revokedAt, scopes });
+    // SQLite does not wait: signals are handled here.
+    await eventLoopTurn();
+  }
+
+  // What is there counts, and not what was added: another import may run at the same time.
+  const after = byDigest(await tokens.list());
+  const valid: string[] = [];
+  const revoked: string[] = [];
+  const refused: string[] = [];
+
+  for (const { name, digest, revokedAt } of ofSource) {
+    if (stop.aborted) break;
+    const stored = after.get(digest.toHex());
+    if (stored === undefined) refused.push(name);
+    else if (stored.revokedAt === null && revokedAt !== null) {
+      await tokens.revoke(stored.name, revokedAt);
+      revoked.push(stored.name);
+    } else if (!before.has(digest.toHex()) && tokenStatus(stored) === "active")
+      valid.push(stored.name);
+  }
+
+  return { valid, revoked, refused };
+}
+
+function byDigest(tokens: readonly TokenRecord[]): ReadonlyMap<string, TokenRecord> {
+  return new Map(tokens.map((token) => [token.digest.toHex(), token]));
+}
+
+function wordsFor({ valid, revoked, refused }: AddedTokens): string {
+  const of = (names: readonly string[]) =>
+    names.length === 0 ? "0" : `${grouped(names.length)} (${namesOf(names)})`;
+  const reports = refused.map(
+    (name) => `token ${quoted(name)}: the name belongs to another token\n`,
+  );
+  const words = `Tokens: ${of(valid)} made valid, ${of(revoked)} revoked, ${grouped(refused.length)} refused\n`;
+  return reports.join("") + words;
 }
 
 /** How long a batch may take, in milliseconds: it may wait for the lock of another process. */
@@ -233,10 +322,25 @@ async function openDatabase(url: string, io: Io): Promise<Source> {
   }
   const reader = await adapter.openPlants({ onWarning: warningsTo(io) });
   let failure: DatabaseError | undefined;
+  let hasAllTokens = true;
 
   return {
     name: adapter.name,
     unit: "id",
+
+    async tokens() {
+      const tokens: TokenRecord[] = [];
+      try {
+        for await (const page of reader.tokenPages()) tokens.push(...page);
+      } catch (error) {
+        // What can be read of a corrupt database is added.
+        if (!(error instanceof DatabaseError))
+          throw toCommandError(error, { action: "read the tokens", database: adapter.name });
+        io.stderr(`${error.message}\n`);
+        hasAllTokens = false;
+      }
+      return tokens;
+    },
 
     async *batches() {
       try {
@@ -259,6 +363,8 @@ async function openDatabase(url: string, io: Io): Promise<Source> {
 
     requireWhole() {
       if (failure !== undefined) throw failure;
+      // They were reported before.
+      if (!hasAllTokens) throw new QuietFailure();
     },
     [Symbol.asyncDispose]: () => reader[Symbol.asyncDispose](),
   };

@@ -1,7 +1,7 @@
 import type { RestoredTokens } from "../database/adapter.ts";
 import { CommandError, isSystemError, reasonOf } from "../errors.ts";
 import { DATABASE_FLAGS, type Subcommand } from "./command.ts";
-import { counted, formatBytes, quoted } from "./formatting.ts";
+import { counted, formatBytes, namesOf } from "./formatting.ts";
 import { progressBar } from "./progress_bar.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
 import { warningsTo } from "./terminal.ts";
@@ -60,13 +60,8 @@ export const restore: Subcommand = {
   },
 };
 
-/** How many names are printed: a database can have thousands of tokens. */
-const MAX_NAMES = 20;
-
 function wordsFor({ ended, unconfirmed }: RestoredTokens): string {
   const kept = `Kept ${counted(ended, "token")} revoked or deleted that the backup has as valid\n`;
-  const names = unconfirmed.slice(0, MAX_NAMES).map(quoted).join(", ");
-  const more = unconfirmed.length > MAX_NAMES ? ` and ${unconfirmed.length - MAX_NAMES} more` : "";
-  const again = `These tokens are valid as in the backup, and may have been revoked since: ${names}${more}. Revoke those that should not be valid.\n`;
+  const again = `These tokens are valid as in the backup, and may have been revoked since: ${namesOf(unconfirmed)}. Revoke those that should not be valid.\n`;
   return (ended > 0 ? kept : "") + (unconfirmed.length > 0 ? again : "");
 }

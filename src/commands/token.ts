@@ -264,7 +264,11 @@ function toJson(token: TokenRecord) {
   return { name, status: tokenStatus(token), scopes, ...times };
 }
 
-function tokenStatus({ revokedAt, expiresAt }: TokenRecord): "active" | "expired" | "revoked" {
+/** What a token is now. */
+export function tokenStatus({
+  revokedAt,
+  expiresAt,
+}: TokenRecord): "active" | "expired" | "revoked" {
   if (revokedAt !== null) return "revoked";
   return expiresAt !== null && expiresAt.getTime() <= Date.now() ? "expired" : "active";
 }

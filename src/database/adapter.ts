@@ -215,7 +215,13 @@ export type WritingDatabase = Pick<Database, "plants" | "tokens" | "find" | "del
  * The plants of a database, for reading only, until they are disposed of. Each also throws if
  * plants may be missing from a corrupt database: `pages` at the end.
  */
-export type OpenPlants = Pick<Database, "pages" | "find" | "count"> & AsyncDisposable;
+export interface OpenPlants extends Pick<Database, "pages" | "find" | "count">, AsyncDisposable {
+  /**
+   * Every token, for a command that adds them to another database. Also throws if tokens are
+   * missing from a corrupt database, at the end, or if another user can replace the database.
+   */
+  tokenPages(): AsyncIterable<readonly TokenRecord[]>;
+}
 
 /** The tokens of a database, until they are disposed of. */
 export type OpenTokens = Pick<Database, "tokens"> & AsyncDisposable;

@@ -68,14 +68,14 @@ export const PAGE_TEXT = 2 ** 20;
 
 /**
  * Reads all plants a page at a time, by key and not by offset: the cost of a page does not grow
- * with how many came before.
+ * with how many came before. Or all of what else has an id.
  *
  * @param pageFrom Reads a page: some plants with this id or a greater one, ordered by id; none
  *   after the last plant.
  */
-export async function* keysetPages(
-  pageFrom: (id: bigint) => readonly NewPlant[] | Promise<readonly NewPlant[]>,
-): AsyncGenerator<readonly NewPlant[]> {
+export async function* keysetPages<Item extends Pick<NewPlant, "id">>(
+  pageFrom: (id: bigint) => readonly Item[] | Promise<readonly Item[]>,
+): AsyncGenerator<readonly Item[]> {
   let page = await pageFrom(INT64_MIN);
   for (let last = page.at(-1); last !== undefined; last = page.at(-1)) {
     yield page;

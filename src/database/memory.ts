@@ -121,7 +121,7 @@ export function memoryTokens(): TokenStore {
 
     async add(token) {
       if (isTaken(token)) return false;
-      tokens.set(token.name, { ...token, revokedAt: null, lastUsedAt: null });
+      tokens.set(token.name, { revokedAt: null, ...token, lastUsedAt: null });
       return changed(1) === 1;
     },
 

@@ -203,6 +203,9 @@ test("import of a database adds many batches while a server runs on each", async
     added: 9_000,
     present: 0,
     refused: 0,
+    validTokens: [],
+    revokedTokens: [],
+    refusedTokens: [],
   });
   expect(await exported(directory.at("plants.db"))).toBe(linesOf(9_000).join(""));
 });

@@ -31,7 +31,11 @@ const COMMANDS = [
   { command: "plant delete", args: " <id...>", flags: ["--yes", "--database", "--settings"] },
   { command: "plant count", args: "", flags: ["--database", "--settings"] },
   { command: "export", args: "", flags: ["--format", "--database", "--settings"] },
-  { command: "import", args: " <source>", flags: ["--json", "--database", "--settings"] },
+  {
+    command: "import",
+    args: " <source>",
+    flags: ["--tokens", "--json", "--database", "--settings"],
+  },
   { command: "backup", args: " <target>", flags: ["--keep", "--json", "--database", "--settings"] },
   { command: "restore", args: " <backup>", flags: ["--json", "--database", "--settings"] },
   { command: "check", args: "", flags: ["--json", "--database", "--settings"] },

@@ -43,6 +43,9 @@ function printed(result: object) {
   return { exitCode: 0, stdout: `${JSON.stringify(result)}\n`, stderr: "" };
 }
 
+/** The members of an import without `--tokens`. */
+const NO_TOKENS = { validTokens: [], revokedTokens: [], refusedTokens: [] };
+
 /** The end of a command that fails with this line, or with one that begins so, and no JSON. */
 function failed(line: string, exitCode = 1) {
   const stderr = expect.stringMatching(new RegExp(`^${RegExp.escape(line)}[^\n]*\n$`));
@@ -80,7 +83,7 @@ test("with --json, check, backup, import and restore print one object on one lin
     printed({ database, file: "new.db", plants: 1, bytes, deleted: [] }),
   );
   expect(await here.call("import", "lines")).toEqual(
-    printed({ database, file: "lines", added: 1, present: 1, refused: 0 }),
+    printed({ database, file: "lines", added: 1, present: 1, refused: 0, ...NO_TOKENS }),
   );
 
   const restored = await here.call("restore", "saved.db");
@@ -126,7 +129,14 @@ test("the operating guide lists the members of each object", async () => {
 test("with --json, a refused line is reported on stderr, counted in the object, and exits with 1", async () => {
   using here = await world();
   writeFileSync(here.at("lines"), `secret\n${LINES}${jsonOf(ivy())}\n`);
-  const result = { database: "plants.db", file: "lines", added: 1, present: 1, refused: 2 };
+  const result = {
+    database: "plants.db",
+    file: "lines",
+    added: 1,
+    present: 1,
+    refused: 2,
+    ...NO_TOKENS,
+  };
   expect(await here.call("import", "lines")).toEqual({
     exitCode: 1,
     stdout: `${JSON.stringify(result)}\n`,

@@ -201,9 +201,9 @@ const refused: [string[], number, string][] = [
   ],
   // It is not called created.
   [
-    ["create", "x", "--database", "missing/plants.db"],
+    ["create", "x", "--database", "missing/too/plants.db"],
     1,
-    'Cannot open database "missing/plants.db": there is no such',
+    'Cannot open database "missing/too/plants.db": there is no such',
   ],
 ];
 

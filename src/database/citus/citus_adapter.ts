@@ -60,7 +60,15 @@ function citusAdapter(url: PostgresUrl, backups: BackupFormat): DatabaseAdapter 
       onCluster(({ openCitus }, reached) =>
         openCitus(reached, { access: create ? "create" : "write", onCreate }),
       ),
-    openPlants: openForReading,
+    async openPlants(options) {
+      const database = await openForReading(options);
+      return {
+        ...database,
+        async *tokenPages() {
+          yield await database.tokens.list();
+        },
+      };
+    },
     openForListing: () => openForReading(),
 
     async check() {

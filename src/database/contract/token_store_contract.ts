@@ -118,6 +118,14 @@ const CASES: Cases<Pick<Database, "tokens">> = {
     await assertStored(tokens, [stored(GREENHOUSE)]);
   },
 
+  async "add() of a token that is revoked stores it so, and it stays revoked"({ tokens }) {
+    const revoked = { ...GREENHOUSE, revokedAt: CREATED };
+    assert.equal(await tokens.add(revoked), true);
+    assert.equal(await tokens.add(GREENHOUSE), false);
+    assert.equal(await tokens.revoke("greenhouse", LATER), false);
+    await assertStored(tokens, [stored(revoked)]);
+  },
+
   async "revoke() revokes once, and nothing that is not there"({ tokens }) {
     await tokens.add(GREENHOUSE);
     assert.equal(await tokens.revoke("garden", LATER), false);
@@ -260,7 +268,7 @@ function casesOfTwo(reopen: OpenTokenStore): Cases<Pick<Database, "tokens">> {
 }
 
 function stored(token: NewToken): TokenRecord {
-  return { ...token, revokedAt: null, lastUsedAt: null };
+  return { revokedAt: null, ...token, lastUsedAt: null };
 }
 
 async function assertStored(tokens: TokenStore, expected: readonly TokenRecord[]): Promise<void> {

@@ -53,7 +53,15 @@ export function postgresAdapter(url: PostgresUrl, backups: BackupFormat): Databa
       onServer(({ openPostgres }, reached) =>
         openPostgres(reached, { access: create ? "create" : "write", onCreate }),
       ),
-    openPlants: openForReading,
+    async openPlants(options) {
+      const database = await openForReading(options);
+      return {
+        ...database,
+        async *tokenPages() {
+          yield await database.tokens.list();
+        },
+      };
+    },
     openForListing: () => openForReading(),
 
     async check() {

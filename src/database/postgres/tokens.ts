@@ -70,7 +70,7 @@ const ADD = changing(
   db
     .insert(tokens)
     .select(
-      sql`SELECT ${placeholder("name")}::text, ${placeholder("digest")}::bytea, ${placeholder("createdAt")}::timestamptz, ${placeholder("expiresAt")}::timestamptz, NULL::timestamptz, NULL::timestamptz, ${placeholder("scopes")}::text`,
+      sql`SELECT ${placeholder("name")}::text, ${placeholder("digest")}::bytea, ${placeholder("createdAt")}::timestamptz, ${placeholder("expiresAt")}::timestamptz, ${placeholder("revokedAt")}::timestamptz, NULL::timestamptz, ${placeholder("scopes")}::text`,
     )
     .onConflictDoNothing()
     .returning({ name: tokens.name }),
@@ -170,8 +170,8 @@ export function postgresTokens(reading: Pool, writing: Pool): TokenStore {
       return rows[0]?.revision ?? "";
     },
 
-    add({ name, digest, createdAt, expiresAt, scopes }) {
-      const moments = [createdAt.toISOString(), expiresAt?.toISOString() ?? null];
+    add({ name, digest, createdAt, expiresAt, revokedAt, scopes }) {
+      const moments = [createdAt, expiresAt, revokedAt].map((at) => at?.toISOString() ?? null);
       const row = [name, digest, ...moments, formatScopes(scopes)];
 
       return write(async ({ query }, attempt) => {

@@ -1,11 +1,17 @@
+import { resolve } from "node:path";
+
 import { eventLoopTurn } from "../../async/timers.ts";
+import type { TokenRecord } from "../../auth/token_store.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant, plantOfRow, sizeOf } from "../../plant/plant.ts";
 import type { OpenPlants, ReadOptions } from "../adapter.ts";
 import { DatabaseError, keysetPages, PAGE_PLANTS, PAGE_TEXT } from "../database.ts";
 import { type Client, connect } from "./bun_driver.ts";
 import { CorruptError, corruptionIn, withFileError } from "./errors.ts";
 import { corruptionMarker } from "./markers.ts";
+import { databaseFile } from "./path.ts";
 import type { plants } from "./schema.ts";
+import { TOKEN_PAGE, type TokenRow, toRecord } from "./token_pages.ts";
+import { requireOwnDirectory } from "./trust.ts";
 
 /** The row of a plant: `null` stands for a field that the plant does not have. */
 type PlantRow = typeof plants.$inferSelect;
@@ -44,6 +50,22 @@ export function openPlants(path: string, options?: Pick<ReadOptions, "onWarning"
       throw new DatabaseError(
         `Database "${path}" is corrupt (${finding}): read ${plants} plants; ${missingIn(gaps)}`,
       );
+    },
+
+    async *tokenPages() {
+      withFileError("read the tokens of", path, () => {
+        // Whoever can replace the file decides which tokens are accepted: the file behind a link, or the link.
+        for (const place of [databaseFile(path), resolve(path)]) requireOwnDirectory(place);
+      });
+      const gaps: Gap[] = [];
+
+      for await (const page of keysetPages(skippingGaps(readToken(client), gaps)))
+        yield page.map(({ token }) => token);
+
+      if (gaps[0] !== undefined)
+        throw new DatabaseError(
+          `Database "${path}" is corrupt (${gaps[0].finding}): some of its tokens cannot be read`,
+        );
     },
 
     find: async (ids) => {
@@ -124,7 +146,7 @@ interface Gap {
  * Goes on behind what cannot be read, and adds each gap. SQLite finds a page by the id that it
  * searches for, so the pages behind a corrupt one can still be read.
  */
-function skippingGaps(readFrom: PageReader, gaps: Gap[]): PageReader {
+function skippingGaps<Item extends Row>(readFrom: PageReader<Item>, gaps: Gap[]): PageReader<Item> {
   return (from) => {
     try {
       return readFrom(from);
@@ -140,9 +162,9 @@ function skippingGaps(readFrom: PageReader, gaps: Gap[]): PageReader {
 }
 
 /** The first page that can be read behind a corrupt one; empty if there is none. */
-function pageBehind(readFrom: PageReader, from: bigint): readonly NewPlant[] {
+function pageBehind<Item extends Row>(readFrom: PageReader<Item>, from: bigint): readonly Item[] {
   /** The page that was read last. */
-  let page: readonly NewPlant[] | undefined;
+  let page: readonly Item[] | undefined;
   const canRead = (id: bigint) => {
     try {
       page = readFrom(id);
@@ -197,15 +219,44 @@ function missingIn(gaps: readonly Gap[]): string {
   return `some are missing ${named.join(", ")}${others}`;
 }
 
-/** Reads a page of plants from an id on, ordered by id. */
-type PageReader = (from: bigint) => readonly NewPlant[];
+/** Reads a page of rows from an id on, ordered by id. */
+type PageReader<Item extends Row> = (from: bigint) => readonly Item[];
+
+/** What has an id. */
+type Row = Pick<NewPlant, "id">;
+
+/** Prepares reading one token from a row on: what is behind one that cannot be read, can be. */
+function readToken(client: Client): PageReader<Row & { readonly token: TokenRecord }> {
+  const reading = <Result>(call: () => Result) => withFileError("read", client.filename, call);
+  const statement = reading(() =>
+    client.prepare<never, [bigint, number, string, number]>(TOKEN_PAGE),
+  );
+
+  return (from) =>
+    reading(() => {
+      // SQLite numbers rows from 1.
+      const after = from > 0n ? from - 1n : 0n;
+      const [[json] = []] = statement.values(after, Number.MIN_SAFE_INTEGER, "[]", 1);
+      const rows = JSON.parse(String(json)) as TokenRow[];
+      return rows.map((row) => {
+        const token = toRecord(row);
+        if (!isSound(token)) throw new CorruptError(`tokens: row ${row[0]} is not a token`);
+        return { id: BigInt(row[0]), token };
+      });
+    });
+}
+
+function isSound({ digest, createdAt, expiresAt, revokedAt }: TokenRecord): boolean {
+  const times = [createdAt, expiresAt, revokedAt].map(Number);
+  return digest.length === 32 && times.every(Number.isFinite);
+}
 
 /**
  * Prepares reading pages of plants: from an id on, ordered by id.
  *
  * @throws {DatabaseError} If the database cannot be read, now or by a later call.
  */
-export function readPage(client: Client): PageReader {
+export function readPage(client: Client): PageReader<NewPlant> {
   const reading = <Result>(call: () => Result) => withFileError("read", client.filename, call);
   const statement = reading(() => client.prepare<PlantRow, [bigint, number]>(PAGE));
   /** Why the last page ended early, for the next one to throw. */

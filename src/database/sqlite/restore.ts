@@ -25,7 +25,7 @@ import {
   restoreDirectory,
   walBytes,
 } from "./path.ts";
-import { allTokens, TOKEN_PAGE } from "./token_pages.ts";
+import { allTokens, PAGE_TOKENS, TOKEN_PAGE } from "./token_pages.ts";
 import { requireOwnDirectory, requireOwner, requireTrustedPlace } from "./trust.ts";
 
 /**
@@ -87,9 +87,9 @@ export const openBackup: BackupFormat["open"] = async (source, { stop, onProgres
   if (checked === undefined) return undefined;
 
   const client = connect(path, { access: "read", onWarning });
-  const readTokens = client.prepare<never, [number, number, string]>(TOKEN_PAGE);
+  const readTokens = client.prepare<never, [number, number, string, number]>(TOKEN_PAGE);
   const tokensAfter = async (row: number) =>
-    String(readTokens.values(row, Number.MIN_SAFE_INTEGER, "[]")[0]?.[0]);
+    String(readTokens.values(row, Number.MIN_SAFE_INTEGER, "[]", PAGE_TOKENS)[0]?.[0]);
   const pageFrom = readPage(client);
 
   return {

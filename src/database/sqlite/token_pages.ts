@@ -1,12 +1,15 @@
 import { parseScopes, type TokenRecord } from "../../auth/token_store.ts";
 
-/** How many tokens a page has. Only the last one has fewer. */
-const PAGE_TOKENS = 1_000;
+/**
+ * How many tokens a page has; only the last one has fewer. Takes a millisecond or two: all at once
+ * would delay plants.
+ */
+export const PAGE_TOKENS = 1_000;
 
 /**
- * The query of a page: the tokens after row ?1 that had not ended at ?2, and those with a digest of
- * ?3. Takes a millisecond or two: all at once would delay plants. JSON, because Bun copies a string
- * to another thread without a structured clone.
+ * The query of a page of at most ?4 tokens: those after row ?1 that had not ended at ?2, and those
+ * with a digest of ?3. JSON, because Bun copies a string to another thread without a structured
+ * clone.
  */
 export const TOKEN_PAGE = `
   SELECT json_group_array(json_array(
@@ -16,7 +19,7 @@ export const TOKEN_PAGE = `
     WHERE rowid > ?1 AND (
       min(ifnull(revoked_at, ?2), ifnull(expires_at, ?2)) >= ?2
       OR digest IN (SELECT unhex(value) FROM json_each(?3)))
-    ORDER BY rowid LIMIT ${PAGE_TOKENS})`;
+    ORDER BY rowid LIMIT ?4)`;
 
 /**
  * Reads all tokens, oldest first, in pages: the Worker takes plants between two of them.
@@ -43,7 +46,7 @@ export async function allTokens(
 }
 
 /** A token as SQLite writes it into a page. */
-type TokenRow = [
+export type TokenRow = [
   row: number,
   name: string,
   digest: string,
@@ -55,7 +58,7 @@ type TokenRow = [
 ];
 
 /** The token of a row, as the port has it. */
-function toRecord([
+export function toRecord([
   ,
   name,
   digest,

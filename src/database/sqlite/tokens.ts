@@ -12,7 +12,7 @@ import {
 } from "../../auth/token_store.ts";
 import type { Client } from "./bun_driver.ts";
 import { tokenRevision, tokens } from "./schema.ts";
-import { allTokens, TOKEN_PAGE } from "./token_pages.ts";
+import { allTokens, PAGE_TOKENS, TOKEN_PAGE } from "./token_pages.ts";
 
 /** The tokens, in the database of the plants. */
 export interface SqliteTokens extends TokenStore {
@@ -33,7 +33,7 @@ interface Run {
 /** Prepares the statements for tokens. */
 export function sqliteTokens(client: Client, { read, write }: Run): SqliteTokens {
   const db = drizzle({ client });
-  const readPage = client.prepare<never, [number, number, string]>(TOKEN_PAGE);
+  const readPage = client.prepare<never, [number, number, string, number]>(TOKEN_PAGE);
 
   const recordUse = useRecorder(client);
   const recordAll = client.transaction((uses: readonly TokenUse[]) =>
@@ -57,7 +57,7 @@ export function sqliteTokens(client: Client, { read, write }: Run): SqliteTokens
   async function page(row: number, filter?: TokenFilter): Promise<string> {
     const { endedSince = Number.MIN_SAFE_INTEGER, digests = [] } = filter ?? {};
     const hex = JSON.stringify(digests.map((digest) => digest.toHex()));
-    return read(() => String(readPage.values(row, Number(endedSince), hex)[0]?.[0]));
+    return read(() => String(readPage.values(row, Number(endedSince), hex, PAGE_TOKENS)[0]?.[0]));
   }
 
   return {
