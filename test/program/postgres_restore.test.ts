@@ -16,6 +16,7 @@ import { dirname, join } from "node:path";
 import { post } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { blocks } from "../support/guides.ts";
+import { skipsWithout } from "../support/missing.ts";
 import { fern, ivy, jsonOf, membersOf, TEXT } from "../support/plants.ts";
 import { INSTALLED, runAsServer, skipsInstalled, startCluster } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_database.ts";
@@ -29,7 +30,7 @@ const [IMPORT_FIRST = ""] = blocks("Point-in-time recovery", "sh");
 /** A page of PostgreSQL, in bytes. */
 const PAGE = 8_192;
 
-const skips = skipsInstalled();
+const skips = skipsInstalled() || skipsWithout("sed", "sed");
 
 describe.skipIf(skips)("a backup of PostgreSQL", () => {
   const cluster = withCluster({ programs: INSTALLED });

@@ -4,7 +4,9 @@ import { namesOf, sources } from "../../support/sources.ts";
 
 test("outside of its room and of Citus's, only the list of databases knows PostgreSQL", () => {
   const knowing = sources.filter(({ text }) => /postgres/i.test(namesOf(text)));
-  const outside = knowing.filter(({ path }) => !/^database\/(?:postgres|citus)\//.test(path));
+  const outside = knowing.filter(
+    ({ path }) => !/^(?:database\/(?:postgres|citus)|recipes)\//.test(path),
+  );
   expect(outside.map(({ path }) => path)).toEqual(["database/databases.ts"]);
 });
 
