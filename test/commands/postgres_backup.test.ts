@@ -229,6 +229,29 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     });
   });
 
+  test("plants that Citus has distributed are neither backed up nor restored as PostgreSQL's", async () => {
+    await using database = await cluster().newDatabase();
+    const { url } = database;
+    await call(url, ["migrate"]);
+    await fill(file("a.db"));
+    await call(file("a.db"), ["backup", saved]);
+    await database.run(
+      "CREATE FUNCTION citus_truncate_trigger() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN END $$",
+      "CREATE TRIGGER shards AFTER TRUNCATE ON plants EXECUTE FUNCTION citus_truncate_trigger()",
+    );
+
+    const reason = "Citus has distributed its plants: use its URL with the scheme citus";
+    for (const [command, doing] of [
+      [["backup", directory.at("no.db")], "back up"],
+      [["restore", saved], "restore into"],
+    ] as const) {
+      expect(await call(url, command)).toEqual({
+        exitCode: 1,
+        line: `Cannot ${doing} database "${database.name}": ${reason}`,
+      });
+    }
+  });
+
   test("backup makes no file if it is stopped, or if there is no database", async () => {
     const url = await newDatabase();
     expect(await call(url, ["backup", saved])).toEqual({
