@@ -135,7 +135,7 @@ test("whatever stops the server leaves it longer than SHUTDOWN_TIMEOUT_MS", asyn
   const secondsIn = (text: string, pattern: RegExp) => Number(pattern.exec(text)?.[1]);
   const seconds = [
     secondsIn(unit, /TimeoutStopSec=(\d+)/),
-    secondsIn(section("Container"), /--stop-timeout (\d+)/),
+    secondsIn(section("Start a container"), /--stop-timeout (\d+)/),
     ...manifests.map(
       (text) =>
         secondsIn(text, /terminationGracePeriodSeconds: (\d+)/) -

@@ -6,7 +6,6 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
-  utimesSync,
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
@@ -130,18 +129,18 @@ describe.skipIf(skipsPods())("with no rights, and on a read-only system", () => 
     mkdirSync(backups, { mode: 0o700 });
     chownSync(backups, 65_532, 65_532);
 
-    const old = Array.from({ length: 14 }, (_, day) => `plant-store-backup-1${10 + day}.db`);
-    for (const [day, name] of old.entries()) {
-      writeFileSync(join(backups, name), "");
-      utimesSync(join(backups, name), day, day);
-    }
+    const old = Array.from({ length: 14 }, (_, day) => `plants-2026-01-${10 + day}T000000Z.db`);
+    for (const name of old) writeFileSync(join(backups, name), "");
+    let saved = "";
 
     await servePod(SQLITE, volumes, async (store) => {
       const pod = await podOf(BACKUP);
-      const printed = await runPod(pod, runnerOf(pod, volumes, "plant-store-backup-2"));
+      const printed = await runPod(pod, runnerOf(pod, volumes, "plant-store-backup"));
       expect(printed).toContain('"plants":1');
-      expect(readdirSync(backups).toSorted()).toEqual([...old.slice(1), "plant-store-backup-2.db"]);
-      expect(printed).toEndWith(" plant-store-backup-2.db\n");
+      const kept = readdirSync(backups).toSorted();
+      expect(kept.slice(0, 13)).toEqual(old.slice(1));
+      saved = kept.at(13) ?? "";
+      expect(printed).toContain(saved);
       expect((await store(fern({ id: 2n }))).status).toBe(200);
     });
 
@@ -156,9 +155,7 @@ describe.skipIf(skipsPods())("with no rights, and on a read-only system", () => 
       );
       const [, args = ""] = line.exec(lines) ?? [];
       // Its own working directory and PATH are for kubectl.
-      const named = args
-        .replace("NAME", "/backups/db/plant-store-backup-2")
-        .replace("TIME", replaced);
+      const named = args.replace("NAME.db", `/backups/db/${saved}`).replace("TIME", replaced);
       const env = (shell.env ?? []).filter(({ name }) => name !== "PATH");
       return runToEnd(inPod({ env, args: named.split(" ") }));
     };
