@@ -17,7 +17,7 @@ test("Citus's room enters PostgreSQL's by these files only", () => {
     .flatMap(({ imports }) => imports.filter((target) => target.startsWith("database/postgres/")));
   const files = targets.map((target) => basename(target, ".ts"));
 
-  expect([...new Set(files)].toSorted()).toEqual([
+  const entered = [
     "connection",
     "errors",
     "pages",
@@ -29,5 +29,6 @@ test("Citus's room enters PostgreSQL's by these files only", () => {
     "schema",
     "session",
     "url",
-  ]);
+  ];
+  expect(new Set(files)).toEqual(new Set(entered));
 });

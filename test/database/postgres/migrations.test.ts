@@ -20,9 +20,9 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
       await cluster().emptyDatabase();
       const opened = await Promise.all(Array.from({ length: 10 }, () => open()));
       for (const database of opened) await database[Symbol.asyncDispose]();
-      expect(await cluster().run("SELECT tag FROM plant_store_migrations")).toEqual(
-        MIGRATIONS.map(({ tag }) => ({ tag })),
-      );
+      // Behind its name, a migration that only adds has what it adds.
+      const tags = "SELECT split_part(tag, ' ', 1) AS tag FROM plant_store_migrations";
+      expect(await cluster().run(tags)).toEqual(MIGRATIONS.map(({ tag }) => ({ tag })));
     }
   });
 
