@@ -159,7 +159,7 @@ describe.skipIf(skips)("a backup of PostgreSQL", () => {
     const toSqlite = "plant-store import --database plants.db -";
     await follow('echo "$DATABASE_URL" > /etc/plant-store/database-url');
     await follow(`unset DATABASE_URL\n${MIGRATE}`);
-    expect(await follow("plant-store token list")).toMatch(/^NAME +active/m);
+    await follow("plant-store token create greenhouse --database plants.db");
     // In another shell, it does not copy into the default database.
     expect(await attempt(`unset DATABASE_URL\n${COPY}`)).toMatchObject({
       stdout: "",
@@ -179,6 +179,7 @@ describe.skipIf(skips)("a backup of PostgreSQL", () => {
       stderr: expect.stringContaining("1 added, 500 already there, 0 refused\n"),
     });
     expect(await count("plants")).toBe("501");
+    expect(await follow("plant-store token list")).toMatch(/^greenhouse +active/m);
 
     // A different plant under a taken id is refused, and the exit code says so.
     await follow(`psql --command "UPDATE plants SET ${TEXT} = 'Moss' WHERE id = 1" plants`);
