@@ -81,7 +81,7 @@ describe.skipIf(skips)("the module's store in a file", () => {
 
   test("a power loss notices a store that takes the page cache for the disk", async () => {
     using _ = withBug({
-      "  if (isUnsynced(file))\n    resetUnsyncedWal(connection, file);\n  else if (resetsWal && !tryToResetWal(connection, busyTimeoutMs))\n    options.onWalInUse?.();\n":
+      "    if (isUnsynced(file))\n      resetUnsyncedWal(connection, file);\n    else if (resetsWal && !tryToResetWal(connection, busyTimeoutMs))\n      options.onWalInUse?.();\n":
         "",
     });
     const program = programOn(MODULE_RUNTIMES[0] as ModuleRuntime, project.path);

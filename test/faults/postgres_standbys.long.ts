@@ -344,8 +344,10 @@ function makeAgain(former: PostgresCluster, { port }: PostgresCluster): void {
   const lines = blocks("The old primary", "sh")
     .join("")
     .replaceAll(/sudo -u postgres |\/usr\/lib\/\S+\/|--config-file \S+|^PGDATA=.*/gm, "")
+    .replaceAll("/var/lib/postgresql/15/main", former.data)
     .replaceAll("host=b.example.org", `host=127.0.0.1 port=${port}`);
-  runAsServer(lines, {
+  // The test starts it.
+  runAsServer(`systemctl() { :; }\n${lines}`, {
     PGDATA: former.data,
     PGHOST: "127.0.0.1",
     PGPORT: String(port),
