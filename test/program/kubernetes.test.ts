@@ -6,15 +6,23 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  rmSync,
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
 
+import { post } from "../support/client.ts";
 import { blocks } from "../support/guides.ts";
 import { skipped } from "../support/missing.ts";
-import { fern, jsonOf } from "../support/plants.ts";
-import { podOf, runnerOf, runPod, servePod, skipsPods } from "../support/pod.ts";
-import { emptyDirectory, ROOT, runToEnd, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { fern, ivy } from "../support/plants.ts";
+import { containerIn, execLines, podOf, skipsPods } from "../support/pod.ts";
+import {
+  emptyDirectory,
+  ROOT,
+  runToEnd,
+  startServer,
+  TEST_TIMEOUT_MS,
+} from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -27,11 +35,15 @@ const SERVERS = MANIFESTS.filter((manifest) =>
 const SQLITE = join(ROOT, "src/server/kubernetes_sqlite.yaml");
 const BACKUP = join(ROOT, "src/server/kubernetes_sqlite_backup.yaml");
 const SHELL = join(ROOT, "src/server/kubernetes_sqlite_shell.yaml");
+const POSTGRESQL = join(ROOT, "src/server/kubernetes_postgresql.yaml");
 const INGRESS = join(ROOT, "src/server/kubernetes_ingress.yaml");
 
 interface Service {
   readonly metadata: { readonly name: string; readonly labels?: Readonly<Record<string, string>> };
-  readonly spec: { readonly ports: readonly { readonly name: string }[] };
+  readonly spec: {
+    readonly ports: readonly { readonly name: string }[];
+    readonly selector: object;
+  };
 }
 
 interface Ingress {
@@ -49,6 +61,23 @@ interface Monitor {
     readonly selector: { readonly matchLabels: Readonly<Record<string, string>> };
     readonly endpoints: readonly { readonly port: string }[];
   };
+}
+
+interface Deployment {
+  readonly spec: {
+    readonly template: {
+      readonly metadata: { readonly labels: object };
+      readonly spec: { readonly topologySpreadConstraints: readonly object[] };
+    };
+  };
+}
+
+interface Budget {
+  readonly spec: { readonly minAvailable: number; readonly selector: object };
+}
+
+interface Policy {
+  readonly spec: { readonly ingress: readonly { readonly from: readonly object[] }[] };
 }
 
 interface KubernetesObject {
@@ -75,7 +104,7 @@ test.skipIf(
 )(
   "the manifests are valid for the Kubernetes that they name, and for the newest one, without unknown fields",
   async () => {
-    expect(MANIFESTS).toEqual(expect.arrayContaining([SQLITE, BACKUP, SHELL, INGRESS]));
+    expect(MANIFESTS).toEqual(expect.arrayContaining([SQLITE, BACKUP, SHELL, POSTGRESQL, INGRESS]));
     for (const version of [["--kubernetes-version", "1.30"], []]) {
       const program = [VALIDATE, "--strict", "--quiet", ...version, ...MANIFESTS];
       expect(await runToEnd({ program })).toMatchObject({ exitCode: 0, stdout: "", stderr: "" });
@@ -111,65 +140,90 @@ test("a backup runs beside the pod that has the claim, and beside no other serve
   });
 });
 
-describe.skipIf(skipsPods())("with no rights, and on a read-only system", () => {
-  /** A volume that all users may write to, as some provisioners make them. */
-  function volume(home: ReturnType<typeof emptyDirectory>, name: string): string {
-    const path = home.at(name);
-    mkdirSync(path);
-    chownSync(path, 0, 65_532);
-    chmodSync(path, 0o2777);
-    return path;
-  }
+test("two servers are on two nodes, and one goes on while a node is drained", async () => {
+  const [deployment] = await read<Deployment>(POSTGRESQL, "Deployment");
+  const [budget] = await read<Budget>(POSTGRESQL, "PodDisruptionBudget");
+  const { labels } = deployment?.spec.template.metadata ?? {};
+  expect(deployment?.spec.template.spec.topologySpreadConstraints).toEqual([
+    expect.objectContaining({
+      maxSkew: 1,
+      topologyKey: "kubernetes.io/hostname",
+      labelSelector: { matchLabels: labels },
+    }),
+  ]);
+  expect(budget?.spec).toMatchObject({ minAvailable: 1, selector: { matchLabels: labels } });
+});
 
-  test("the pod on SQLite starts on a volume that all users may write to, and a backup beside it can be restored", async () => {
+test.each(SERVERS)("nothing runs before the server in its pod: %s", async (manifest) => {
+  expect(await podOf(manifest)).not.toHaveProperty("initContainers");
+});
+
+test.each(SERVERS)("a NetworkPolicy lets in and out what it names only: %s", async (manifest) => {
+  const [policy] = await read<Policy>(manifest, "NetworkPolicy");
+  const [service] = await read<Service>(manifest, "Service");
+  expect(policy?.spec).toMatchObject({
+    podSelector: { matchLabels: service?.spec.selector },
+    policyTypes: ["Ingress", "Egress"],
+  });
+  for (const { from } of policy?.spec.ingress ?? []) expect(from.length).toBeGreaterThan(0);
+});
+
+describe.skipIf(skipsPods())("with no rights, and on a read-only system", () => {
+  test("a pod on SQLite starts after its first token only, is backed up, and takes no new claim for a first start", async () => {
     using home = emptyDirectory();
     chmodSync(home.path, 0o755);
-    const volumes = { "/data": volume(home, "data"), "/backups": volume(home, "backups") };
+    // Volumes that all users may write to, as some provisioners make them.
+    const volumes = { "/data": home.at("data"), "/backups": home.at("backups") };
+    for (const path of Object.values(volumes)) {
+      mkdirSync(path);
+      chownSync(path, 0, 65_532);
+      chmodSync(path, 0o2777);
+    }
     const backups = home.at("backups/db");
     mkdirSync(backups, { mode: 0o700 });
     chownSync(backups, 65_532, 65_532);
 
     const old = Array.from({ length: 14 }, (_, day) => `plants-2026-01-${10 + day}T000000Z.db`);
-    for (const name of old) writeFileSync(join(backups, name), "");
-    let saved = "";
+    for (const file of old) writeFileSync(join(backups, file), "");
 
-    await servePod(SQLITE, volumes, async (store) => {
-      const pod = await podOf(BACKUP);
-      const printed = await runPod(pod, runnerOf(pod, volumes, "plant-store-backup"));
-      expect(printed).toContain('"plants":1');
-      const kept = readdirSync(backups).toSorted();
-      expect(kept.slice(0, 13)).toEqual(old.slice(1));
-      saved = kept.at(13) ?? "";
-      expect(printed).toContain(saved);
-      expect((await store(fern({ id: 2n }))).status).toBe(200);
-    });
+    const server = await containerIn(SQLITE, volumes);
+    const refused = { exitCode: 1, stderr: expect.stringContaining("there is no such directory") };
+    expect(await runToEnd(server.start)).toMatchObject(refused);
 
-    const pod = await podOf(SHELL);
-    const [{ command: _, ...shell } = {}] = pod.containers;
-    const inPod = runnerOf(pod, volumes, "plant-store-shell");
-    const [, lines = ""] = blocks("Restore in Kubernetes", "sh");
-    const run = async (command: string, replaced = "") => {
-      const line = new RegExp(
-        `^kubectl exec plant-store-shell -- plant-store (${command} .*)$`,
-        "m",
+    const shell = await containerIn(SHELL, volumes);
+    const [create = []] = execLines("Start in Kubernetes");
+    const created = await shell.exec(create);
+    expect(created).toMatchObject({ exitCode: 0 });
+    const token = created.stdout.trim();
+
+    {
+      await using serving = await startServer(server.start);
+      expect((await post(serving.url, fern(), { token })).status).toBe(200);
+      const { start } = await containerIn(BACKUP, volumes);
+      const backup = await runToEnd(start);
+      expect(JSON.parse(backup.stdout)).toMatchObject({ plants: 1, deleted: [old[0]] });
+      expect((await post(serving.url, fern({ id: 2n }), { token })).status).toBe(200);
+    }
+
+    const name = readdirSync(backups).toSorted().at(-1) ?? "";
+    const [restore = [], add = []] = execLines("Restore in Kubernetes");
+    const inShell = async (args: readonly string[], time = "") => {
+      const run = await shell.exec(
+        args.map((arg) => arg.replace("NAME.db", name).replace("TIME", time)),
       );
-      const [, args = ""] = line.exec(lines) ?? [];
-      // Its own working directory and PATH are for kubectl.
-      const named = args.replace("NAME.db", `/backups/db/${saved}`).replace("TIME", replaced);
-      const env = (shell.env ?? []).filter(({ name }) => name !== "PATH");
-      return runToEnd(inPod({ env, args: named.split(" ") }));
+      expect(run).toMatchObject({ exitCode: 0 });
+      return run;
     };
-
-    const restored = await run("restore");
-    expect(restored).toMatchObject({ exitCode: 0 });
-    const [, replaced] = /plants\.db-replaced-([^"]+)"/.exec(restored.stderr) ?? [];
-    expect(await run("import", replaced)).toMatchObject({
-      exitCode: 0,
+    const restored = await inShell(restore);
+    const [, time] = /plants\.db-replaced-([^"]+)"/.exec(restored.stderr) ?? [];
+    expect(await inShell(add, time)).toMatchObject({
       stderr: "1 added, 1 already there, 0 refused\n",
     });
-    const exported = await runToEnd(
-      inPod({ ...shell, env: shell.env?.slice(0, 1) ?? [], args: ["export"] }),
-    );
-    expect(exported.stdout).toBe(`${jsonOf(fern())}\n${jsonOf(fern({ id: 2n }))}\n`);
+
+    rmSync(home.at("data/db"), { recursive: true });
+    expect(await runToEnd(server.start)).toMatchObject(refused);
+    await inShell(restore);
+    await using serving = await startServer(server.start);
+    expect((await post(serving.url, ivy({ id: fern().id }), { token })).status).toBe(409);
   });
 });

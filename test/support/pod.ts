@@ -1,20 +1,16 @@
-import { expect } from "bun:test";
-
-import type { NewPlant } from "../../src/plant/plant.ts";
-import { post, untilTokenIs } from "./client.ts";
 import { executable } from "./executable.ts";
+import { blocks } from "./guides.ts";
 import { skipped, skipsWithout } from "./missing.ts";
-import { runToEnd, startServer } from "./program.ts";
+import { runToEnd, type StartOptions } from "./program.ts";
 
 interface Container {
-  readonly command?: readonly string[];
   readonly args?: readonly string[];
-  readonly env?: readonly { readonly name: string; readonly value?: string }[];
+  readonly env?: readonly { readonly name: string; readonly value: string }[];
+  readonly workingDir?: string;
 }
 
 interface Pod {
   readonly securityContext: { readonly runAsUser: number; readonly fsGroup: number };
-  readonly initContainers?: readonly Container[];
   readonly containers: readonly Container[];
 }
 
@@ -36,17 +32,18 @@ export async function podOf(manifest: string): Promise<Pod> {
 }
 
 /**
- * How the containers of a pod run: as its user, without a capability, on a system that is read-only
- * except for the volumes.
+ * The container of a pod, as its user, without a capability, on a system that is read-only except for
+ * the volumes.
  *
- * @param volumes Where the paths of the containers are here.
- * @param name The pod's, which the cluster fills in.
+ * @param volumes Where the paths of the container are here.
  */
-export function runnerOf(
-  { securityContext: { runAsUser: user, fsGroup: group } }: Pod,
+export async function containerIn(
+  manifest: string,
   volumes: Readonly<Record<string, string>>,
-  name: string,
-) {
+): Promise<PodContainer> {
+  const { securityContext, containers } = await podOf(manifest);
+  const { runAsUser: user, fsGroup: group } = securityContext;
+  const [{ args: own = [], env = [], workingDir = "/" } = {}] = containers;
   const asPod = [
     ...Object.values(volumes).map((volume) => `mount --bind "${volume}" "${volume}"`),
     "mount -o remount,bind,ro /",
@@ -54,56 +51,38 @@ export function runnerOf(
   ].join(" && ");
   const here = (text: string) =>
     Object.entries(volumes).reduce(
-      (replaced, [mountPath, volume]) => replaced.replaceAll(mountPath, volume),
-      text.replaceAll("$(POD)", name),
+      (replaced, [mountPath, volume]) =>
+        replaced.replace(new RegExp(`(?<=^|:)${mountPath}(?=/|$)`), volume),
+      text,
     );
 
-  return ({ command = executable(), args = [], env = [] }: Container) => ({
-    cwd: "/",
-    program: ["unshare", "--mount", "sh", "-c", asPod, "sh", ...[...command, ...args].map(here)],
+  // Its PATH is for kubectl.
+  const variables = env.filter(({ name }) => name !== "PATH");
+  const options = (args: readonly string[]) => ({
+    cwd: here(workingDir),
+    program: ["unshare", "--mount", "sh", "-c", asPod, "sh", ...executable(), ...args.map(here)],
     env: {
       NODE_ENV: "production",
-      ...Object.fromEntries(env.map((variable) => [variable.name, here(variable.value ?? name)])),
+      ...Object.fromEntries(variables.map(({ name, value }) => [name, here(value)])),
     },
   });
+  return { start: options(own), exec: (args) => runToEnd(options(args)) };
 }
 
-/** Runs the containers of a pod to their end, in order. Resolves to what they printed. */
-export async function runPod(
-  { initContainers = [], containers }: Pod,
-  inPod: ReturnType<typeof runnerOf>,
-): Promise<string> {
-  let printed = "";
-  for (const container of [...initContainers, ...containers]) {
-    const { exitCode, stdout, stderr } = await runToEnd(inPod(container));
-    expect({ exitCode, stderr }).toMatchObject({ exitCode: 0 });
-    printed += stdout;
-  }
-  return printed;
+interface PodContainer {
+  /** How it starts. */
+  readonly start: StartOptions;
+  /** Runs a command of the program in it. */
+  readonly exec: (args: readonly string[]) => ReturnType<typeof runToEnd>;
 }
 
-/**
- * Starts a pod that serves, and stores a plant with the token that created its database.
- *
- * @param meanwhile Called with a function that stores another plant.
- */
-export async function servePod(
-  manifest: string,
-  volumes: Readonly<Record<string, string>>,
-  meanwhile?: (store: (plant: NewPlant) => Promise<Response>) => Promise<void>,
-): Promise<void> {
-  const pod = await podOf(manifest);
-  const inPod = runnerOf(pod, volumes, "plant-store");
-
-  const [container = {}] = pod.containers;
-
-  // A claim that is new, or was lost, is not a first start.
-  expect(await runToEnd(inPod(container))).toMatchObject({ exitCode: 1, stdout: "" });
-  const created = await runToEnd(inPod({ ...container, args: ["token", "create", "greenhouse"] }));
-  const token = created.stdout.trim();
-  await using server = await startServer(inPod(container));
-  await untilTokenIs(200, server.url, token);
-  await meanwhile?.((plant) => post(server.url, plant, { token }));
+/** The arguments of the program in the lines of a section that `kubectl exec` runs. */
+export function execLines(heading: string): string[][] {
+  const lines = blocks(heading, "sh").join("");
+  return Array.from(
+    lines.matchAll(/^kubectl exec \S+ -- plant-store ([^|>\n]*)/gm),
+    ([, command = ""]) => command.trim().split(" "),
+  );
 }
 
 /** Whether pods cannot be run here. */
