@@ -6,6 +6,7 @@ import { ROOT } from "./program.ts";
 export const guides = await Promise.all(
   [
     "README.md",
+    "CHANGELOG.md",
     ...(await Array.fromAsync(new Bun.Glob("{src,test}/**/*.md").scan(ROOT))).toSorted(),
   ]
     .filter((path) => !path.includes("node_modules"))

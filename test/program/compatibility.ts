@@ -1,0 +1,62 @@
+/**
+ * What versions 1.x only add to, as far as a program can read it. `bun test/program/compatibility.ts` writes
+ * it beside this file: a step of a release. A fork that changes it runs that, too.
+ */
+import { join } from "node:path";
+
+import { declareProgram } from "../../src/commands/program.ts";
+import { ERRORS } from "../../src/errors.ts";
+import { SETTINGS } from "../../src/settings/settings.ts";
+import { table } from "../support/guides.ts";
+import { runCommand } from "../support/stream_io.ts";
+
+export const KEPT = join(import.meta.dir, "compatibility.json");
+
+/** What this version has. Tests hold the tables of the guides to the program. */
+export async function surface(): Promise<Record<string, unknown>> {
+  const { stdout } = await runCommand(["openapi"], {});
+  const program = declareProgram(async () => {});
+  const commands = program.commands.flatMap((command) =>
+    command.commands.length === 0
+      ? [[command.name(), command] as const]
+      : command.commands.map((sub) => [`${command.name()} ${sub.name()}`, sub] as const),
+  );
+
+  return {
+    document: withoutTexts(JSON.parse(stdout)),
+    errors: Object.fromEntries(Object.entries(ERRORS).map(([code, { error }]) => [code, error])),
+    commands: Object.fromEntries(
+      commands.map(([name, { options }]) => [name, options.map(({ flags }) => flags)]),
+    ),
+    results: rows("Results for programs"),
+    settings: Object.assign({}, ...Object.values(SETTINGS).map(({ variables }) => variables)),
+    flags: Object.values(SETTINGS).flatMap(({ flag }) => flag ?? []),
+    metrics: table("Metrics").flatMap(([names = ""]) => namesIn(names)),
+    exports: rows("What the package exports"),
+  };
+}
+
+/** The first cell of each row with the names in the second. */
+function rows(heading: string): Record<string, string[]> {
+  return Object.fromEntries(
+    table(heading).map(([name = "", names = ""]) => [name.replaceAll("`", ""), namesIn(names)]),
+  );
+}
+
+function namesIn(cell: string): string[] {
+  return Array.from(cell.matchAll(/`([^`]+)`/g), ([, name = ""]) => name);
+}
+
+/** What a document says to people may change. */
+const TEXTS = ["description", "summary", "title", "example", "examples"];
+
+function withoutTexts(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(withoutTexts);
+  if (typeof value !== "object" || value === null) return value;
+  const members = Object.entries(value).filter(
+    ([name, member]) => !TEXTS.includes(name) || typeof member === "object",
+  );
+  return Object.fromEntries(members.map(([name, member]) => [name, withoutTexts(member)]));
+}
+
+if (import.meta.main) await Bun.write(KEPT, `${JSON.stringify(await surface(), undefined, 2)}\n`);
