@@ -47,14 +47,16 @@ function namesIn(cell: string): string[] {
   return Array.from(cell.matchAll(/`([^`]+)`/g), ([, name = ""]) => name);
 }
 
-/** What a document says to people may change. */
-const TEXTS = ["description", "summary", "title", "example", "examples"];
+/** What a document says to people may change. A property of a schema has a schema, not a text. */
+const TEXTS = ["description", "summary", "title"];
+const EXAMPLES = ["example", "examples"];
 
 function withoutTexts(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(withoutTexts);
   if (typeof value !== "object" || value === null) return value;
   const members = Object.entries(value).filter(
-    ([name, member]) => !TEXTS.includes(name) || typeof member === "object",
+    ([name, member]) =>
+      !EXAMPLES.includes(name) && !(TEXTS.includes(name) && typeof member === "string"),
   );
   return Object.fromEntries(members.map(([name, member]) => [name, withoutTexts(member)]));
 }
