@@ -1,13 +1,15 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
+import { chmodSync, readFileSync, writeFileSync } from "node:fs";
 
 import type { NewToken } from "../../src/auth/token_store.ts";
 import { adapterOf } from "../../src/database/databases.ts";
 import { untilTokenIs } from "../support/client.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";
+import { executable } from "../support/executable.ts";
 import { fern, jsonOf } from "../support/plants.ts";
 import { skipsCluster } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_database.ts";
-import { emptyDirectory, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { runCommand } from "../support/stream_io.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -55,12 +57,18 @@ const OLD = [
   token("leaked there", 5, { revokedAt: REVOKED }),
   token("taken", 6),
   token("narrowed", 7, { scopes: ["write", "metrics"] }),
+  token("shortened", 8),
+  token("old name", 9),
+  token("old name, leaked there", 10, { revokedAt: REVOKED }),
 ];
 const NEW = [
   token("leaked here", 4, { revokedAt: REVOKED }),
   token("leaked there", 5),
   token("taken", 99),
   token("narrowed", 7, { scopes: ["metrics"] }),
+  token("shortened", 8, { expiresAt: CREATED }),
+  token("new name", 9, { revokedAt: REVOKED }),
+  token("new name, leaked there", 10),
 ];
 
 /** Imports the old database into the new one, twice. */
@@ -74,7 +82,7 @@ async function importsTokens(from: string, to: string): Promise<void> {
   expect(JSON.parse(first.stdout)).toMatchObject({
     present: 1,
     validTokens: ["phone"],
-    revokedTokens: ["leaked there"],
+    revokedTokens: ["leaked there", "new name, leaked there"],
     refusedTokens: ["taken"],
   });
 
@@ -93,6 +101,9 @@ async function importsTokens(from: string, to: string): Promise<void> {
     "leaked there": { ...never, digest: 5, revokedAt: REVOKED },
     taken: { ...never, digest: 99 },
     narrowed: { ...never, digest: 7, scopes: ["metrics"] },
+    shortened: { ...never, digest: 8, expiresAt: CREATED },
+    "new name": { ...never, digest: 9, revokedAt: REVOKED },
+    "new name, leaked there": { ...never, digest: 10, revokedAt: REVOKED },
   });
 
   const second = JSON.parse((await importTokens(from, to, "--json")).stdout);
@@ -127,7 +138,7 @@ test("import without --tokens leaves the tokens as they are", async () => {
   expect(await tokensIn(home.at("new.db"))).toEqual({});
 });
 
-test("a running server accepts a token that was imported beside it", async () => {
+test("a running server accepts a token that was imported beside it, and refuses one that an import revoked", async () => {
   using home = emptyDirectory();
   const create = ["token", "create", "greenhouse", "--database", home.at("old.db")];
   const made = (await runCommand(create, {})).stdout.trim();
@@ -140,22 +151,36 @@ test("a running server accepts a token that was imported beside it", async () =>
       'Tokens: 1 ("greenhouse") made valid, 0 revoked, 0 refused\n0 added, 0 already there, 0 refused\n',
   });
   await untilTokenIs(200, server.url, made);
+
+  await runCommand(["token", "revoke", "greenhouse", "--database", home.at("old.db")], {});
+  expect((await importTokens(home.at("old.db"), home.at("plants.db"))).stderr).toStartWith(
+    'Tokens: 0 made valid, 1 ("greenhouse") revoked, 0 refused\n',
+  );
+  await untilTokenIs(401, server.url, made);
 });
 
-test.each(["lines", "-"])(
-  "import %s --tokens is a usage error, and creates nothing",
-  async (from) => {
-    using home = emptyDirectory();
-    await Bun.write(home.at("lines"), `${jsonOf(fern())}\n`);
-    const source = from === "-" ? from : home.at(from);
-    expect(await importTokens(source, home.at("new.db"))).toEqual({
-      exitCode: 2,
-      stdout: "",
-      stderr: `Cannot use --tokens with "${source}": expected a database\n`,
-    });
-    expect(await Bun.file(home.at("new.db")).exists()).toBe(false);
-  },
-);
+test.each([
+  ["lines", 2, 'Cannot use --tokens with "lines": expected a database'],
+  ["-", 2, 'Cannot use --tokens with "-": expected a database'],
+  ["missing.db", 1, 'Cannot read "missing.db": no such file or directory'],
+])("import %s --tokens exits with %d, and creates nothing", async (source, exitCode, line) => {
+  using home = emptyDirectory();
+  await Bun.write(home.at("lines"), `${jsonOf(fern())}\n`);
+  const run = await runToEnd({ cwd: home.path, args: ["import", source, "--tokens"] });
+  expect(run).toEqual({ exitCode, stdout: "", stderr: `${line}\n` });
+  expect(await Bun.file(home.at("plants.db")).exists()).toBe(false);
+});
+
+test("import --tokens takes no token from where any user can replace the database", async () => {
+  using home = emptyDirectory();
+  using open = emptyDirectory();
+  await fill(open.at("old.db"), OLD);
+  chmodSync(open.path, 0o777);
+  const { exitCode, stderr } = await importTokens(open.at("old.db"), home.at("new.db"));
+  expect(exitCode).toBe(1);
+  expect(stderr).toMatch(/^Cannot read the tokens of database ".*": other users can write to /);
+  expect(await tokensIn(home.at("new.db"))).toEqual({});
+});
 
 test("import --tokens finds the tokens of a database whose index of tokens is corrupt", async () => {
   using home = emptyDirectory();
@@ -164,4 +189,54 @@ test("import --tokens finds the tokens of a database whose index of tokens is co
   const { exitCode } = await importTokens(home.at("old.db"), home.at("new.db"));
   expect(Object.keys(await tokensIn(home.at("new.db")))).toHaveLength(5);
   expect(exitCode).toBe(0);
+});
+
+/** Tokens that differ, by number; every other one is revoked. */
+const many = (count: number) =>
+  Array.from({ length: count }, (_, index) =>
+    token(`token ${index}`, 0, {
+      digest: Uint8Array.from(Bun.SHA256.hash(String(index)) as Uint8Array),
+      revokedAt: index % 2 === 0 ? null : REVOKED,
+    }),
+  );
+
+test("import --tokens takes the tokens of a corrupt table that can be read, and says that others are missing", async () => {
+  using home = emptyDirectory();
+  const from = home.at("old.db");
+  await fill(from, many(500));
+  // A page in the middle of the table: the index has the names as well.
+  const bytes = readFileSync(from);
+  const pages = Array.from({ length: bytes.length / 4_096 }, (_, page) =>
+    bytes.subarray(page * 4_096, (page + 1) * 4_096),
+  );
+  pages.find((page) => page[0] === TABLE_LEAF && page.includes("token 250"))?.fill(0);
+  writeFileSync(from, bytes);
+
+  const { exitCode, stderr } = await importTokens(from, home.at("new.db"));
+  expect(exitCode).toBe(1);
+  expect(stderr).toMatch(/^Database ".*" is corrupt \(.*\): some of its tokens cannot be read\n/);
+  expect(stderr).toEndWith("1 added, 0 already there, 0 refused\n");
+
+  const names = Object.keys(await tokensIn(home.at("new.db")));
+  expect(names.length).toBeWithin(400, 500);
+  expect(names).toEqual(expect.arrayContaining(["token 0", "token 499"]));
+});
+
+/** https://www.sqlite.org/fileformat2.html#b_tree_pages */
+const TABLE_LEAF = 13;
+
+test("import --tokens that was killed, and then two at once, leave every token, and none valid that is revoked", async () => {
+  using home = emptyDirectory();
+  await fill(home.at("old.db"), many(3_000));
+  await fill(home.at("plants.db"), []);
+  const args = ["import", "old.db", "--tokens"];
+  const killed = Bun.spawn([...executable(), ...args], { cwd: home.path, stderr: "ignore" });
+  while (Object.keys(await tokensIn(home.at("plants.db"))).length < 10);
+  killed.kill("SIGKILL");
+  await killed.exited;
+  expect(await tokensIn(home.at("old.db"))).toMatchObject(await tokensIn(home.at("plants.db")));
+
+  const both = await Promise.all([1, 2].map(() => runToEnd({ cwd: home.path, args })));
+  expect(both.map(({ exitCode }) => exitCode)).toEqual([0, 0]);
+  expect(await tokensIn(home.at("plants.db"))).toEqual(await tokensIn(home.at("old.db")));
 });
