@@ -10,7 +10,7 @@ const GIT_DIR = join(import.meta.dir, "../../.git");
  *
  * - At the tag of the package's version: `1.0.0`;
  * - At any other commit, that too, with `.dirty` for uncommitted changes:
- *   `1.0.0-dev+de376be.dirty`;
+ *   `1.0.0+de376be.dirty`;
  * - Without Git, the package's version.
  */
 export function version(): string {
