@@ -147,8 +147,12 @@ function renamed(text: string, { noun, plural }: Names): string {
   const article = /^(?:[aeio]|u(?!ni|s|ti))/.test(noun) ? "n" : "";
   return (
     text
-      .replace(/\ba(?=(?:[\s*`"']|\/\/)+plants?\b)/gi, (a) => `${a}${article}`)
-      .replace(/plant(s?)/gi, (found, s: string) => inCaseOf(found, s === "" ? noun : plural))
+      // Also in a link to a heading: `#delete-a-plant`.
+      .replace(/\ba(?=(?:[\s*`"']|\/\/)+plant|(?<=-a)-plants?\b)/gi, (a) => `${a}${article}`)
+      // `PlantStore` has no plural.
+      .replace(/plants?|Plants?|PLANTS?/g, (found) =>
+        inCaseOf(found, /s$/i.test(found) ? plural : noun),
+      )
       // Each database has "plnt", in ASCII: so neither program opens one of the other.
       .replaceAll("plnt", noun.slice(0, 4))
       .replaceAll("0x706c6e74", `0x${Buffer.from(noun.slice(0, 4)).toString("hex")}`)

@@ -99,7 +99,11 @@ test.each([["invoice", "invoices", "/invoices"], METER])(
     const run = await commitCopy(copy.path);
     await run(`bun src/recipes/rename.ts ${names.join(" ")}`);
 
-    const tests = [];
+    const [noun = ""] = names;
+    const error = `${noun.charAt(0).toUpperCase()}${noun.slice(1)}StoreError`;
+    await run(`git grep --quiet "class ${error}" src/errors.ts`);
+
+    const tests = ["test/program/guides.test.ts"];
     for (const name of PATCHES) {
       const file = `src/recipes/${name}`;
       await run(`git apply --ignore-whitespace ${file} && bun run fmt`);
