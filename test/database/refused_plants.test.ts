@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { adapterOf } from "../../src/database/databases.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
-import { fern, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
+import { fern, insertOf, moss, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
 import { skipsCluster } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_database.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -53,10 +53,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     ],
     [
       "a unique index",
-      [
-        `CREATE UNIQUE INDEX by_text ON plants ("${TEXT}")`,
-        `INSERT INTO plants (id, "${TEXT}") VALUES (12, 'Moss')`,
-      ],
+      [`CREATE UNIQUE INDEX by_text ON plants ("${TEXT}")`, insertOf(moss({ id: 12 }))],
       'refused by constraint "by_text" of table "plants" (23505)',
     ],
     [
@@ -87,10 +84,7 @@ describe("on SQLite", () => {
   test.each([
     [
       "a unique index",
-      [
-        `CREATE UNIQUE INDEX by_text ON plants ("${TEXT}")`,
-        `INSERT INTO plants (id, "${TEXT}") VALUES (12, 'Moss')`,
-      ],
+      [`CREATE UNIQUE INDEX by_text ON plants ("${TEXT}")`, insertOf(moss({ id: 12 }))],
       `UNIQUE constraint failed: plants.${TEXT}`,
     ],
     [
