@@ -123,10 +123,16 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
 
     expect(await call(url, ["backup", saved])).toMatchObject({ exitCode: 0 });
     expect(await exported(saved)).toBe(ALL);
-    expect(await call(url, ["restore", saved])).toEqual({
+    const refusal = {
       exitCode: 1,
       line: expect.stringMatching(/^Cannot open database "postgres": .*it is read-only \(25006\)/),
+    };
+    expect(await call(url, ["restore", saved])).toEqual(refusal);
+    expect(await call(file("new.db"), ["import", url, "--tokens"])).toEqual(refusal);
+    expect(await call(file("new.db"), ["import", saved, "--tokens"])).toMatchObject({
+      exitCode: 0,
     });
+    expect(await exported(file("new.db"))).toBe(ALL);
   });
 
   describe("restore changes nothing, and says in one line why", () => {

@@ -21,7 +21,8 @@ import { citusCluster, citusUrl, type CitusWorker, skipsCitus } from "../../supp
 import { testDatabaseContract, testServingContract } from "../../support/database_contract.ts";
 import { fern, insertOf, ivy, moss, TEXT } from "../../support/plants.ts";
 import { databaseAt, waitingProcess } from "../../support/postgres.ts";
-import { LONG_TEST_TIMEOUT_MS } from "../../support/program.ts";
+import { emptyDirectory, LONG_TEST_TIMEOUT_MS, TEST_TIMEOUT_MS } from "../../support/program.ts";
+import { runCommand } from "../../support/stream_io.ts";
 import { startProxy } from "../../support/tcp_proxy.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
@@ -192,6 +193,41 @@ describe.skipIf(skipsCitus())("Citus", () => {
     await tokens.add({ name: "a", digest, createdAt: new Date(), expiresAt: null, scopes: [] });
     await using opened = await adapter().openForListing();
     expect(await opened.tokens.list()).toMatchObject([{ name: "a" }]);
+  });
+
+  test("import --tokens adds plants and tokens to the cluster, and those of the cluster to another database", async () => {
+    await cluster.removeRows();
+    using home = emptyDirectory();
+    const [old, other] = [home.at("old.db"), home.at("other.db")];
+    const run = (of: string, ...args: string[]) => runCommand(args, { DATABASE_URL: of });
+    await run(old, "token", "create", "phone");
+    await run(old, "token", "create", "leaked");
+    await run(old, "token", "revoke", "leaked");
+    {
+      await using opened = await adapter(old).openForWriting();
+      await opened.plants.add([fern(), ivy({ id: -1n })], { timeoutMs: TEST_TIMEOUT_MS });
+    }
+
+    for (const [from, to] of [
+      [old, cluster.url],
+      [cluster.url, other],
+    ] as const) {
+      expect(await run(to, "import", from, "--tokens")).toMatchObject({
+        exitCode: 0,
+        stderr: expect.stringContaining(
+          'Tokens: 1 ("phone") made valid, 0 revoked, 0 refused\n2 added, 0 already there, 0 refused\n',
+        ),
+      });
+      expect(await plantsOf(adapter(to))).toEqual([ivy({ id: -1n }), fern()]);
+      expect((await run(to, "token", "list", "--json")).stdout).toBe(
+        (await run(old, "token", "list", "--json")).stdout,
+      );
+    }
+
+    await run(other, "token", "revoke", "phone");
+    expect((await run(cluster.url, "import", other, "--tokens")).stderr).toBe(
+      'Tokens: 0 made valid, 1 ("phone") revoked, 0 refused\n0 added, 2 already there, 0 refused\n',
+    );
   });
 
   test("a worker's own URL is refused with the name of the remedy", async () => {
