@@ -51,8 +51,14 @@ export interface DatabaseAdapter {
   /** Opens the database for a server. None of its calls blocks the thread. */
   openForServing(options: ServingOptions): Promise<ServingDatabase>;
 
-  /** Opens the database for a command that writes, even while a server runs. */
-  openForWriting(options?: CreationOptions): Promise<WritingDatabase>;
+  /**
+   * Opens the database for a command that writes, even while a server runs.
+   *
+   * @param options `onWarning` is called with what the operator should know of, as at a start.
+   */
+  openForWriting(
+    options?: CreationOptions & Pick<ReadOptions, "onWarning">,
+  ): Promise<WritingDatabase>;
 
   /**
    * Opens the plants for a command that only reads: creates no database, and changes none.

@@ -1,3 +1,4 @@
+import type { OnWarning } from "../database/adapter.ts";
 import { readStaticTokens } from "../settings/secret_files.ts";
 import type { Config } from "../settings/settings.ts";
 import { HttpServer, originOf, PortInUseError } from "./http_server.ts";
@@ -10,7 +11,8 @@ import { loadTracing, requireSafePlace } from "./service.ts";
  * run.
  *
  * @param onWarning Takes a sentence about a port in use, a variable that is not obeyed, an identity
- *   provider that does not respond, or a place where the database may be lost.
+ *   provider that does not respond, a place where the database may be lost, or what this version
+ *   leaves out of it.
  * @returns What a start would do to the database, as a sentence.
  * @throws {ConfigError} If a file or a variable cannot be used.
  * @throws {CommandError} If this machine does not have the address, if the user may not use the port, or
@@ -32,14 +34,19 @@ export async function checkStart(
   await requireSafePlace(config, onWarning);
 
   // As a start does, with the rights of the database's owner: root becomes that user.
-  const verdict = await checkDatabase(config);
+  const verdict = await checkDatabase(config, (message, { reason } = {}) =>
+    onWarning(reason === undefined ? message : `${message}: ${reason}`),
+  );
   // It may be that of the server, which runs on.
   if ((await isPortInUse(server)) && !(await isServed(config)))
     onWarning(`Port ${config.port} is in use by another program: no Plant Store responds there`);
   return verdict;
 }
 
-async function checkDatabase({ database, production }: Config): Promise<string> {
+async function checkDatabase(
+  { database, production }: Config,
+  onWarning: OnWarning,
+): Promise<string> {
   const pending = (await database.migrate({ dryRun: true })).map(({ tag }) => tag);
   // drizzle-kit numbers migrations: the first one is pending only where no database exists.
   const isNew = pending[0]?.startsWith("0000_") === true;
@@ -52,7 +59,7 @@ async function checkDatabase({ database, production }: Config): Promise<string> 
   }
 
   // Opens it as commands that write do: in production, that refuses a database that does not exist.
-  await using _ = await database.openForWriting();
+  await using _ = await database.openForWriting({ onWarning });
   return `The database "${database.name}" is up to date`;
 }
 

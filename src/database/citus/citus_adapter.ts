@@ -56,9 +56,9 @@ function citusAdapter(url: PostgresUrl, backups: BackupFormat): DatabaseAdapter 
     placeFault: async () => undefined,
     openForServing: (options) =>
       onCluster(({ serveCitus }, reached) => serveCitus(reached, options), options.readUrl),
-    openForWriting: ({ create = false, onCreate } = {}) =>
+    openForWriting: ({ create = false, onCreate, onWarning } = {}) =>
       onCluster(({ openCitus }, reached) =>
-        openCitus(reached, { access: create ? "create" : "write", onCreate }),
+        openCitus(reached, { access: create ? "create" : "write", onCreate, onWarning }),
       ),
     async openPlants(options) {
       const database = await openForReading(options);

@@ -49,9 +49,9 @@ export function postgresAdapter(url: PostgresUrl, backups: BackupFormat): Databa
     placeFault: async () => undefined,
     openForServing: (options) =>
       onServer(({ servePostgres }, reached) => servePostgres(reached, options), options.readUrl),
-    openForWriting: ({ create = false, onCreate } = {}) =>
+    openForWriting: ({ create = false, onCreate, onWarning } = {}) =>
       onServer(({ openPostgres }, reached) =>
-        openPostgres(reached, { access: create ? "create" : "write", onCreate }),
+        openPostgres(reached, { access: create ? "create" : "write", onCreate, onWarning }),
       ),
     async openPlants(options) {
       const database = await openForReading(options);

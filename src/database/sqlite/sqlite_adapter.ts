@@ -52,9 +52,10 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
       if (owner !== undefined) options.onInfo?.(`Runs as ${owner}, who owns the database`, {});
       return openSqliteWorker(path, options);
     },
-    openForWriting: async ({ create = false, onCreate } = {}) =>
+    openForWriting: async ({ create = false, onCreate, onWarning } = {}) =>
       await openHere(path, {
         access: create ? "create" : "write",
+        onWarning,
         onMigrated: (_, isNew) => isNew && onCreate?.(resolve(path)),
       }),
 
