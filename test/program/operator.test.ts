@@ -132,7 +132,6 @@ test.skipIf(skipsWithout("tar", "tar"))(
       "etc/plant-store/plant-store.env",
       "etc/systemd/system/plant-store.service.d/log.conf",
       "etc/litestream.yml",
-      "var/lib/plant-store/.ssh/id_ed25519",
     ];
     for (const name of files) await Bun.write(home.at(`old/${name}`), name);
 
