@@ -1,7 +1,6 @@
 import { CommandError } from "../errors.ts";
 import { DATABASE_FLAGS, type Subcommand } from "./command.ts";
 import { counted } from "./formatting.ts";
-import { progressBar } from "./progress_bar.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
 import { writeOutput } from "./terminal.ts";
 
@@ -16,11 +15,7 @@ export const check: Subcommand = {
   example: "check",
   async run({ flags, adapter, io }) {
     const database = await adapter();
-    const bar = progressBar(io);
-
-    const checked = await database
-      .check({ stop: io.stop, onProgress: bar.update })
-      .finally(bar.clear);
+    const checked = await database.check({ stop: io.stop });
     if (checked === undefined) throw new CommandError("Stopped: the check is incomplete");
 
     const { plants, pages } = checked;

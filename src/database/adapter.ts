@@ -82,7 +82,7 @@ export interface DatabaseAdapter {
    * @throws {ConfigError} If another program must be used for this database: the message names it.
    *   This applies to the calls below as well.
    */
-  check(options: ReadOptions): Promise<CheckResult | undefined>;
+  check(options: Pick<ReadOptions, "stop">): Promise<CheckResult | undefined>;
 
   /**
    * Copies the database into a new file.

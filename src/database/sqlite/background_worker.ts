@@ -3,13 +3,13 @@
 import { fdatasyncSync, openSync } from "node:fs";
 
 import { withDeadline } from "../../async/timers.ts";
-import type { CheckResult, Progress } from "../adapter.ts";
+import type { CheckResult } from "../adapter.ts";
 import { Client, connect } from "./bun_driver.ts";
 import { numberFrom } from "./driver.ts";
 import { corruptionIn, FailedSyncError } from "./errors.ts";
 import { identityOf } from "./file_identity.ts";
-import { checkIntegrity } from "./integrity.ts";
-import { emit, serveCalls } from "./worker_calls.ts";
+import { checkIntegrity, checkWhole } from "./integrity.ts";
+import { serveCalls } from "./worker_calls.ts";
 
 /**
  * How long the check beside a server rests after a step, as a multiple of the step's time: it uses a
@@ -111,7 +111,9 @@ export type Checked =
 async function check(path: string, background: boolean): Promise<Checked> {
   try {
     using client = connect(path, { access: "read" });
-    return await checkSteps(client, background);
+    const pages = numberFrom(client, "PRAGMA page_count");
+    const plants = background ? await checkBesideServer(client, pages) : checkWhole(client);
+    return plants === undefined ? undefined : { plants, pages };
   } catch (error) {
     const finding = corruptionIn(error);
     if (finding === undefined) throw error;
@@ -119,12 +121,9 @@ async function check(path: string, background: boolean): Promise<Checked> {
   }
 }
 
-/** Runs a check step by step: reports progress to a command, and rests beside a server. */
-async function checkSteps(client: Client, background: boolean): Promise<Checked> {
-  const pages = numberFrom(client, "PRAGMA page_count");
-  // Counting reads the whole file once more, for a share that only a person wants to see.
-  const total = background ? 0 : numberFrom(client, "SELECT count(*) FROM plants");
-  const steps = checkIntegrity(client, { whole: !background || pages <= WHOLE_PAGES });
+/** Runs a check step by step, and rests in between. Returns the plants; `undefined` if stopped. */
+async function checkBesideServer(client: Client, pages: number): Promise<number | undefined> {
+  const steps = checkIntegrity(client, { whole: pages <= WHOLE_PAGES });
   // Changes when another connection commits.
   const dataVersion = () => numberFrom(client, "PRAGMA data_version");
   let before = dataVersion();
@@ -132,15 +131,14 @@ async function checkSteps(client: Client, background: boolean): Promise<Checked>
   for (;;) {
     const begin = performance.now();
     const { done, value: plants } = steps.next();
-    if (!background) emit({ plants, total } satisfies Progress);
-    if (done) return { plants, pages };
+    if (done) return plants;
 
     const after = dataVersion();
     const rest = after === before ? REST.quiet : REST.writing;
     before = after;
 
     // Rests for a turn of the event loop at least: a request to stop ends the rest.
-    const restMs = background ? rest * (performance.now() - begin) : 0;
+    const restMs = rest * (performance.now() - begin);
     if (await withDeadline(stopped.promise, restMs, () => false)) return undefined;
   }
 }

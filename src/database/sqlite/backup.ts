@@ -100,10 +100,7 @@ async function makeBackup(target: string, { copyInto, mode, stop }: BackupOption
 
   const corrupt = (finding: string) =>
     `Cannot back up to "${target}": the copy is corrupt: ${finding}`;
-  const checked = await withAbort(
-    checkFile(draft.path, corrupt, () => {}),
-    stop,
-  );
+  const checked = await withAbort(checkFile(draft.path, corrupt), stop);
   if (checked === undefined) return undefined;
 
   await complete(draft, mode);

@@ -1,4 +1,4 @@
-// The third of three checks for corruption: `plant-store check`, which runs `integrity.ts` in a Worker, and
+// The third of three checks for corruption: `plant-store check`, which reads the whole file in a Worker, and
 // removes the marker of a file that is sound. `opening_check.ts` is at each opening.
 import { withAbort } from "../../async/timers.ts";
 import type { ReadOptions } from "../adapter.ts";
@@ -14,14 +14,14 @@ import { reasonOfCall, startWorker } from "./worker_calls.ts";
  * Checks a file, and removes its corruption marker if the file is sound. A file that another
  * process marks during the check counts as corrupt.
  */
-export async function checkSqlite(path: string, { stop, onProgress }: ReadOptions) {
+export async function checkSqlite(path: string, { stop }: Pick<ReadOptions, "stop">) {
   const marker = withFileError("open", path, () => corruptionMarker(path));
   const corrupt = (finding: string) =>
     `"${path}" is corrupt: ${finding}; to save what can be read before you restore a backup, ${howToRunOn("export", databaseFile(path))} > rest.ndjson`;
   const before = marker.content();
 
   // A step of SQLite can take seconds: after a signal the process does not wait for it.
-  const result = await withAbort(checkFile(path, corrupt, onProgress), stop);
+  const result = await withAbort(checkFile(path, corrupt), stop);
   if (result === undefined) return undefined;
 
   withFileError("remove the marker of", path, () => marker.clear(before));
@@ -34,15 +34,10 @@ export async function checkSqlite(path: string, { stop, onProgress }: ReadOption
  * Checks a database once, in a Worker, even while a server writes to it.
  *
  * @param corrupt The message if it is corrupt, made of what was found.
- * @param onProgress Called after each step.
  * @throws {DatabaseError} If it is corrupt, or the check itself failed.
  */
-export async function checkFile(
-  path: string,
-  corrupt: (finding: string) => string,
-  onProgress: ReadOptions["onProgress"],
-) {
-  const { call, terminate } = startWorker<BackgroundApi>("background", { onEvent: onProgress });
+export async function checkFile(path: string, corrupt: (finding: string) => string) {
+  const { call, terminate } = startWorker<BackgroundApi>("background");
   const checked = await call("check", path)
     .catch((error: Error) => {
       throw new DatabaseError(reasonOfCall(error));

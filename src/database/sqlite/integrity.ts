@@ -1,10 +1,27 @@
-// The second of three checks for corruption: reads every plant and every index, once beside each server and
-// for `plant-store check`. `opening_check.ts` is at each opening.
+// The second of three checks for corruption: reads every plant and every index, once beside each server.
+// `opening_check.ts` is at each opening, and `check.ts` is the command.
 import { INT64_MAX, INT64_MIN, kindOf, PLANT_FIELDS } from "../../plant/plant.ts";
 import type { Client } from "./bun_driver.ts";
+import { numberFrom } from "./driver.ts";
 import { CorruptError, corruptionIn } from "./errors.ts";
 import { requireIntegrity } from "./opening_check.ts";
 import { COLUMN_KINDS } from "./schema.ts";
+
+/**
+ * Checks a whole database for corruption at once, in one read transaction: a tenth of a microsecond for
+ * each plant.
+ *
+ * @returns How many plants are checked.
+ * @throws {CorruptError | Error} What it finds first.
+ */
+export function checkWhole(client: Client): number {
+  client.run(CHECK_CELLS);
+  requireIntegrity(client, "(1)");
+  return numberFrom(client, "SELECT count(*) FROM plants");
+}
+
+/** Without it SQLite reads a page whose cells lie outside of it, and may not notice. */
+const CHECK_CELLS = "PRAGMA cell_size_check = ON";
 
 /**
  * Checks a database for corruption in short read transactions, between which a server can move its
@@ -20,8 +37,7 @@ export function* checkIntegrity(
   client: Client,
   { whole }: { readonly whole: boolean },
 ): Generator<number, number> {
-  // Without it SQLite reads a page whose cells lie outside of it, and may not notice.
-  client.run("PRAGMA cell_size_check = ON");
+  client.run(CHECK_CELLS);
 
   const tables = client
     .query("SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'plants'")
@@ -35,8 +51,7 @@ export function* checkIntegrity(
   if (!whole) return plants;
 
   yield plants;
-  at("the whole file", () => requireIntegrity(client));
-  return plants;
+  return at("the whole file", () => checkWhole(client));
 }
 
 /** How long a range is meant to take, in milliseconds: that is how long it holds the WAL. */

@@ -35,11 +35,12 @@ const READS = [
 ];
 
 /**
- * SQLite's own check, of one table or of all.
+ * SQLite's own check.
  *
+ * @param part Of one table, `("plants")`; or `(1)`, to the first finding. @default {all}
  * @throws {CorruptError | Error} What it finds.
  */
-export function requireIntegrity(connection: SqliteConnection, table = ""): void {
-  const result = valueFrom(connection, `PRAGMA integrity_check${table}`);
+export function requireIntegrity(connection: SqliteConnection, part = ""): void {
+  const result = valueFrom(connection, `PRAGMA integrity_check${part}`);
   if (result !== "ok") throw new CorruptError(String(result).replaceAll("\n", " "));
 }

@@ -60,7 +60,7 @@ export async function restoreSqlite(path: string, source: string, options: ReadO
   exclusiveLock(file, path)[Symbol.dispose]();
 
   await using draft = await draftBeside(file);
-  const result = await withAbort(copyAndCheck(source, backup, draft.path, options), options.stop);
+  const result = await withAbort(copyAndCheck(source, backup, draft.path), options.stop);
   if (result === undefined) return undefined;
 
   await complete(draft, modeOf(file));
@@ -77,13 +77,13 @@ export async function restoreSqlite(path: string, source: string, options: ReadO
 }
 
 /** Opens a backup for another database: in its own place, which only its owner can change. */
-export const openBackup: BackupFormat["open"] = async (source, { stop, onProgress, onWarning }) => {
+export const openBackup: BackupFormat["open"] = async (source, { stop, onWarning }) => {
   const path = resolve(source);
   requireUsable(path);
   await (await openFile(source)).close();
 
   const corrupt = (finding: string) => `Cannot restore "${source}": it is corrupt: ${finding}`;
-  const checked = await withAbort(checkFile(path, corrupt, onProgress), stop);
+  const checked = await withAbort(checkFile(path, corrupt), stop);
   if (checked === undefined) return undefined;
 
   const client = connect(path, { access: "read", onWarning });
@@ -158,21 +158,14 @@ function requireReplaceable(path: string, source: string): string {
 }
 
 /** Copies a backup into a draft, and checks the copy: a message names the backup. */
-async function copyAndCheck(
-  source: string,
-  { fd }: FileHandle,
-  draft: string,
-  { onProgress }: ReadOptions,
-) {
+async function copyAndCheck(source: string, { fd }: FileHandle, draft: string) {
   // Absolute, as the path of the draft in a message is.
   const backup = resolve(source);
   await copyInto(draft, backup, fd);
 
-  return checkFile(draft, (finding) => `it is corrupt: ${finding}`, onProgress).catch(
-    ({ message }: Error) => {
-      throw new DatabaseError(`Cannot restore "${source}": ${message.replaceAll(draft, backup)}`);
-    },
-  );
+  return checkFile(draft, (finding) => `it is corrupt: ${finding}`).catch(({ message }: Error) => {
+    throw new DatabaseError(`Cannot restore "${source}": ${message.replaceAll(draft, backup)}`);
+  });
 }
 
 /** The two files share their blocks if the file system can do that. */

@@ -3,7 +3,7 @@ import { copyFileSync, existsSync, readFileSync, renameSync, writeFileSync } fro
 
 import { connect } from "../../../src/database/sqlite/bun_driver.ts";
 import { corruptionIn } from "../../../src/database/sqlite/errors.ts";
-import { checkIntegrity } from "../../../src/database/sqlite/integrity.ts";
+import { checkIntegrity, checkWhole } from "../../../src/database/sqlite/integrity.ts";
 import { addPlants } from "../../support/add_plants.ts";
 import { type Damage, damage, DAMAGES, makeLargeDatabase } from "../../support/damage.ts";
 import { databaseFixture, HOSTILE_PLANTS, openWorker } from "../../support/database_fixture.ts";
@@ -38,7 +38,8 @@ function soundDatabase() {
 function findingIn(path: string, whole: boolean): string | undefined {
   using client = connect(path, { access: "read" });
   try {
-    for (const _ of checkIntegrity(client, { whole }));
+    if (whole) checkWhole(client);
+    else for (const _ of checkIntegrity(client, { whole: false }));
     return undefined;
   } catch (error) {
     return corruptionIn(error);
@@ -46,14 +47,15 @@ function findingIn(path: string, whole: boolean): string | undefined {
 }
 
 test.each(Object.keys(DAMAGES) as Damage[])(
-  "checkIntegrity() finds %s without reading the whole at once",
+  "a check finds %s in the whole file, and without reading it at once",
   (what) => {
     using sound = soundDatabase();
     damage(sound.path, what);
     // Which range of the plants it is depends on how fast the machine is.
     const finding = what.includes("of tokens") ? /^token[^\n]*: [^\n]+$/ : /^plants[^\n]*: [^\n]+$/;
     expect(findingIn(sound.path, false)).toMatch(finding);
-    expect(findingIn(sound.path, true)).toMatch(finding);
+    // One finding in one line.
+    expect(findingIn(sound.path, true)).toMatch(/^[^\n]{10,150}$/);
   },
 );
 
@@ -108,17 +110,17 @@ test("checkIntegrity() holds no read transaction between its steps", () => {
   expect(id).toBeLessThan(-3n);
 });
 
-test("checkIntegrity() takes a row without a field that an older version did not require", () => {
+test("a check takes a row without a field that an older version did not require", () => {
   using directory = emptyDirectory();
   const path = directory.at("plants.db");
   using older = connect(path);
   older.run("DROP TABLE plants");
   older.run(`CREATE TABLE plants (id INTEGER PRIMARY KEY NOT NULL, "${TEXT}" ANY) STRICT`);
   older.run("INSERT INTO plants VALUES (1, NULL)");
-  expect(findingIn(path, true)).toBeUndefined();
+  expect([findingIn(path, false), findingIn(path, true)]).toEqual([undefined, undefined]);
 
   older.run("INSERT INTO plants VALUES (2, x'00')");
-  expect(findingIn(path, true)).toMatch(/^plants: the row of id 2 .* a value of another kind$/);
+  expect(findingIn(path, false)).toMatch(/^plants: the row of id 2 .* a value of another kind$/);
 });
 
 const REPLACEMENTS: [string, (path: string) => void][] = [

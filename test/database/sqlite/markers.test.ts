@@ -11,8 +11,8 @@ import {
 
 import { DatabaseError } from "../../../src/database/database.ts";
 import { connect } from "../../../src/database/sqlite/bun_driver.ts";
+import { checkSqlite } from "../../../src/database/sqlite/check.ts";
 import { corruptionMarker } from "../../../src/database/sqlite/markers.ts";
-import { sqliteAdapter } from "../../../src/database/sqlite/sqlite_adapter.ts";
 import { databaseFixture, HOSTILE_PLANTS } from "../../support/database_fixture.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS, USER } from "../../support/program.ts";
 
@@ -71,10 +71,10 @@ test("a finding about a file that is no longer at its path marks no other", asyn
 
 /** Checks a sound database, and does something else in the meantime. Resolves to the result. */
 async function checkDuring(path: string, act: () => void) {
-  const acts = [act];
-  const onProgress = () => acts.pop()?.();
-  const checking = sqliteAdapter(path).check({ stop: new AbortController().signal, onProgress });
-  return checking.finally(() => expect(acts).toEqual([]));
+  const checking = checkSqlite(path, { stop: new AbortController().signal });
+  // The check has read the marker, and waits for its Worker.
+  act();
+  return await checking;
 }
 
 test("a check that finds nothing removes the marker that was there before", async () => {

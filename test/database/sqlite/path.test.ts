@@ -103,10 +103,7 @@ test.each(REFUSED_PATHS)("connect() by %s is refused: %s; so is a check", async 
     );
   }
 
-  const check = sqliteAdapter(path).check({
-    stop: new AbortController().signal,
-    onProgress: () => {},
-  });
+  const check = sqliteAdapter(path).check({ stop: new AbortController().signal });
   await expect(check).rejects.toThrow(new DatabaseError(`Cannot open database "${path}": ${says}`));
   expect(existsSync(directory.at("none.db"))).toBe(false);
 });
