@@ -47,7 +47,7 @@ export const restore: Subcommand = {
         const old = replaced === null ? "" : `; old files in "${replaced}"`;
         io.stderr(`Restored "${source}" to "${database.name}": ${size}${old}\n`);
         if (howToAddOthers !== undefined)
-          io.stderr(`To add plants that only the old files have, ${howToAddOthers}\n`);
+          io.stderr(`To add plants and tokens that only the old files have, ${howToAddOthers}\n`);
         io.stderr(wordsFor(tokens));
       });
     } catch (error) {

@@ -296,7 +296,7 @@ export interface RestoreResult {
   /** The directory with the old files; `undefined` if there were none. */
   readonly replaced: string | undefined;
   /**
-   * How to add the plants that only the old files have: `run as garden: plant-store import …`.
+   * How to add what only the old files have: `run as garden: plant-store import … --tokens`.
    * `undefined` if no database was replaced.
    */
   readonly howToAddOthers: string | undefined;

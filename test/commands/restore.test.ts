@@ -70,7 +70,7 @@ async function world() {
 }
 
 const DONE =
-  /^Restored "saved\.db" to "plants\.db": 1 plant, \d+ kB; old files in "[^"]+\/plants\.db-replaced-[-0-9TZ.]+"\nTo add plants that only the old files have, run as [^\n]+\n$/;
+  /^Restored "saved\.db" to "plants\.db": 1 plant, \d+ kB; old files in "[^"]+\/plants\.db-replaced-[-0-9TZ.]+"\nTo add plants and tokens that only the old files have, run as [^\n]+\n$/;
 
 test("restore puts the backup in place, with the old file's mode, and moves all old files away", async () => {
   using here = await world();
@@ -100,8 +100,9 @@ test("restore puts the backup in place, with the old file's mode, and moves all 
   expect((await post(server.url, fern({ id: 2n, [TEXT]: "Oak" }))).status).toBe(200);
 });
 
-test("restore prints the line that adds the plants of the old files", async () => {
+test("restore prints the line that adds the plants and tokens of the old files", async () => {
   using here = await world();
+  await here.call("token", "create", "later");
   mkdirSync(here.at("it's here"));
   for (const file of readdirSync(here.at("")).filter((name) => name.startsWith("plants.db")))
     renameSync(here.at(file), join(here.at("it's here"), file));
@@ -109,7 +110,11 @@ test("restore prints the line that adds the plants of the old files", async () =
   const { stderr } = await here.call("restore", "saved.db", "--database", "it's here/plants.db");
   const [, line] = /^To add .*, run as \S+ plant-store (.*)$/m.exec(stderr) ?? [];
   const run = await runToEnd({ program: shell(`exec "$@" ${line}`), cwd: "/" });
-  expect(run).toMatchObject({ exitCode: 0, stderr: "1 added, 0 already there, 0 refused\n" });
+  expect(run).toMatchObject({
+    exitCode: 0,
+    stderr:
+      'Tokens: 1 ("later") made valid, 0 revoked, 0 refused\n1 added, 0 already there, 0 refused\n',
+  });
   expect(await here.exported("it's here/plants.db")).toBe(RESTORED + OLD);
 });
 

@@ -112,7 +112,7 @@ async function draftBeside(file: string): Promise<Draft> {
 }
 
 function howToImport(old: string, file: string): string | undefined {
-  return existsSync(old) ? howToRunOn(`import ${inShell(old)}`, file) : undefined;
+  return existsSync(old) ? howToRunOn(`import ${inShell(old)} --tokens`, file) : undefined;
 }
 
 /** Requires a backup that has no newer plants beside it, and was not found corrupt. */
