@@ -1,10 +1,12 @@
 import { beforeAll, describe, expect, test } from "bun:test";
+import { dirname } from "node:path";
 
 import { MIGRATIONS } from "../../src/database/postgres/migrations.ts";
 import { bearer, post, TOKEN } from "../support/client.ts";
 import { HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { executable } from "../support/executable.ts";
-import { section } from "../support/guides.ts";
+import { blocks, section } from "../support/guides.ts";
+import { skipsWithout } from "../support/missing.ts";
 import { fern, insertOf, ivy, jsonOf, moss, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
 import { CONNECT_TIMEOUT, skipsCluster } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_database.ts";
@@ -93,6 +95,40 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       expect(await database.run("SELECT * FROM plants")).toMatchObject([
         { ...plant, id: String(plant.id) },
       ]);
+    },
+  );
+
+  test.skipIf(skipsWithout("psql", "postgresql-client"))(
+    "the guide's GRANTs let a server store plants and change tokens, and only the owner delete plants",
+    async () => {
+      await using database = await emptyDatabase();
+      await database.run(
+        "CREATE ROLE owner LOGIN",
+        "CREATE ROLE plants LOGIN",
+        "GRANT ALL ON SCHEMA public TO owner",
+      );
+      const [owner, url] = ["owner@", "plants@"].map((role) =>
+        database.url.replace("postgres@", role),
+      ) as [string, string];
+      const [grants = ""] = blocks("Roles and migrations", "sh");
+      const script = grants.replace(/(?<=owner=)\S+/, `'${owner}'`);
+      const PATH = `${dirname(executable()[0])}:${process.env["PATH"]}`;
+      const granted = await runToEnd({ program: ["sh", "-ec", script], env: { PATH } });
+      expect(granted).toMatchObject({ exitCode: 0 });
+
+      await using server = await startServer({ env: { AUTH_TOKENS: TOKEN, DATABASE_URL: url } });
+      for (const status of [200, 200]) expect((await post(server.url, fern())).status).toBe(status);
+      for (const line of ["create a", "revoke a", "delete a --yes", "prune"])
+        expect(await plantStore(["token", ...line.split(" ")], url), line).toMatchObject({
+          exitCode: 0,
+        });
+
+      const deleting = ["plant", "delete", "1", "--yes"];
+      expect(await plantStore(deleting, url)).toMatchObject({
+        exitCode: 1,
+        stderr: expect.stringMatching(/^Cannot delete the plants in [^\n]*\(42501\)[^\n]*\n$/),
+      });
+      expect(await plantStore(deleting, owner)).toMatchObject({ exitCode: 0 });
     },
   );
 
