@@ -208,9 +208,11 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
   void database.failed.then(failStorage);
   atStop(0.2, (timeoutMs) => {
     const closing = database[Symbol.asyncDispose]() as Promise<void>;
-    // Nothing is lost: acknowledged plants are on the disk, and the next start reads the WAL.
+    // A database whose file was removed is saved: that may need what the steps before have left.
+    const leftMs = lifetime.stopBy() - performance.now() - 0.1 * config.shutdownTimeoutMs;
+    // Otherwise nothing is lost: acknowledged plants are on the disk, and the next start reads the WAL.
     const notClosed = () => log.warning("Cannot close the database: the disk does not respond");
-    return withDeadline(closing.catch(failStorage), timeoutMs, notClosed);
+    return withDeadline(closing.catch(failStorage), Math.max(timeoutMs, leftMs), notClosed);
   });
 
   const [{ createApp }, { readiness }, { tokenCache }, { swaggerUi }] = await loading;

@@ -4,6 +4,7 @@ import {
   copyFileSync,
   mkdirSync,
   readdirSync,
+  renameSync,
   rmSync,
   statSync,
   writeFileSync,
@@ -21,6 +22,7 @@ import { skipsWithout } from "../support/missing.ts";
 import { fern, ivy, jsonOf, membersOf, returned, TEXT } from "../support/plants.ts";
 import {
   emptyDirectory,
+  exitCodeOf,
   freePort,
   LONG_TEST_TIMEOUT_MS,
   ROOT,
@@ -227,49 +229,101 @@ test.concurrent(
   },
 );
 
-test.skipIf(skipsWithout("find", "findutils"))(
-  "the lines for a removed database file save its plants and tokens from the open files, and a second run nothing",
-  async () => {
-    using home = emptyDirectory();
-    mkdirSync(home.at("data"));
-    const [save = "", restore = ""] = blocks("The database file was removed", "sh");
-    const env = { PATH, PORT: "0", DATABASE_URL: `file:${home.at("data/plants.db")}` };
-    const serve = () => startServer({ program: ["plant-store"], cwd: home.path, env });
-    let pid = 0;
-    const follow = (lines: string) => {
-      const systemctl = `systemctl() { case $1 in show) echo ${pid} ;; kill) kill -STOP ${pid} ;; stop) kill -TERM ${pid}; kill -CONT ${pid} ;; esac; }`;
-      const script = `${STUBS}${systemctl}\ninstall() { mkdir -p "$9"; }\n${lines}`;
-      const program = ["sh", "-c", script.replaceAll("/var/lib/plant-store", home.at("data"))];
-      return runToEnd({ program, cwd: home.path, env });
-    };
-    const created = await follow("plant-store token create greenhouse");
-    const token = created.stdout.trim();
+/** What somebody does to the files of a running server, and the command that its log then names. */
+const LOSSES: [string, "import" | "restore", (database: string) => void][] = [
+  ["the database was removed", "restore", (database) => rmSync(database)],
+  ["the database, its WAL and its index were removed", "restore", removeAll],
+  [
+    "the directory was removed",
+    "restore",
+    (database) => rmSync(dirname(database), { recursive: true }),
+  ],
+  ["a backup was moved over the database", "import", putBackup],
+  [
+    "a backup was put in the place of all files",
+    "import",
+    (database) => {
+      removeAll(database);
+      putBackup(database);
+    },
+  ],
+  ["the WAL was removed", "import", (database) => rmSync(`${database}-wal`)],
+];
 
-    {
-      await using server = await serve();
-      ({ pid } = server.child);
-      expect(await postNumbered(server.url, token, 7)).toBe(200);
-      // While nothing is removed, they pause and stop nothing.
-      expect((await follow(save)).exitCode).not.toBe(0);
-      expect(await postNumbered(server.url, token, 8)).toBe(200);
+function removeAll(database: string): void {
+  for (const suffix of ["", "-wal", "-shm"]) rmSync(database + suffix);
+}
 
-      for (const name of readdirSync(home.at("data"))) {
-        if (name.startsWith("plants.db")) rmSync(home.at(`data/${name}`));
+function putBackup(database: string): void {
+  renameSync(`${database}-backup`, database);
+}
+
+describe.each([
+  ["is stopped", false],
+  ["meets a plant", true],
+])("a server that %s", (_, meetsPlant) => {
+  test.each(LOSSES)(
+    "after %s saves every plant and token, for the command that it names",
+    async (_, command, lose) => {
+      using home = emptyDirectory();
+      const database = home.at("data/plants.db");
+      const env = { PORT: "0", DATABASE_URL: `file:${database}`, NODE_ENV: "production" };
+      const run = (args: string[]) => runToEnd({ args, cwd: home.path, env });
+      const serve = () => startServer({ cwd: home.path, env });
+      const add = (from: number) => {
+        const plants = Array.from({ length: 2_000 }, (_, index) => numbered(from + 7 * index));
+        writeFileSync(home.at("plants.ndjson"), plants.join(""));
+        return run(["import", "plants.ndjson"]);
+      };
+      await run(["migrate"]);
+      await add(1);
+      await run(["backup", `${database}-backup`]);
+      const token = (await run(["token", "create", "greenhouse"])).stdout.trim();
+
+      let log: string;
+      {
+        await using server = await serve();
+        expect(await add(2)).toMatchObject({ exitCode: 0 });
+        expect(await postNumbered(server.url, token, 7)).toBe(200);
+        lose(database);
+        if (meetsPlant) expect(await postNumbered(server.url, token, 10)).toBe(503);
+        const endsItself = meetsPlant && command === "import";
+        expect(await (endsItself ? exitCodeOf(server.child) : server.stop())).toBe(1);
+        log = (await server.stderr.end).replaceAll(String.raw`\"`, '"');
       }
-      expect(await postNumbered(server.url, token, 9)).toBe(503);
-      expect(await follow(save)).toMatchObject({ exitCode: 0 });
-      expect(await server.child.exited).toBe(0);
-    }
 
-    expect((await follow(save)).exitCode).not.toBe(0);
-    expect(await follow(restore)).toMatchObject({ exitCode: 0 });
-    await using server = await serve();
-    ({ pid } = server.child);
-    expect((await follow(save)).exitCode).not.toBe(0);
-    expect((await follow("plant-store export")).stdout).toStartWith(numbered(7) + numbered(8));
-    expect(await postNumbered(server.url, token, 10)).toBe(200);
-  },
-);
+      const saved = readdirSync(home.at("data")).filter((name) => name.includes("saved"));
+      expect(saved).toEqual([expect.stringMatching(/^plants\.db-saved-[-\dT.]+Z$/)]);
+      const file = home.at(`data/${saved}`);
+      expect(statSync(file).mode & 0o777).toBe(0o600);
+
+      const args = command === "restore" ? [command, file] : [command, file, "--tokens"];
+      expect(log).toContain(`saved in "${file}": to `);
+      expect(log).toContain(`plant-store ${args.join(" ")} --database ${database}`);
+      // Nor has the old WAL got into the file that is there now.
+      if (command === "import") expect(await run(["check"])).toMatchObject({ exitCode: 0 });
+      expect(await run(args)).toMatchObject({ exitCode: 0 });
+
+      await using server = await serve();
+      const { stdout } = await run(["plant", "count"]);
+      expect(stdout).toBe(meetsPlant ? "4002\n" : "4001\n");
+      expect(await postNumbered(server.url, token, 14)).toBe(200);
+    },
+  );
+});
+
+test("a server whose file was removed, and which cannot save it, says what is lost", async () => {
+  using home = emptyDirectory();
+  mkdirSync(home.at("above/data"), { recursive: true });
+  const env = { PORT: "0", DATABASE_URL: `file:${home.at("above/data/plants.db")}` };
+  await using server = await startServer({ cwd: home.path, env });
+  rmSync(home.at("above"), { recursive: true });
+
+  expect(await server.stop()).toBe(1);
+  expect(await server.stderr.end).toContain(
+    "and cannot be saved beside it (no such file or directory): unless it was only moved, what is not in a backup is lost",
+  );
+});
 
 test.skipIf(skipsWithout("jq", "jq"))(
   "the line that counts 503s in the log names the reason and the cause of each",

@@ -9,6 +9,8 @@ export interface Loss {
   readonly reason: string;
   /** Whether only a new process can store plants again. */
   readonly isFinal: boolean;
+  /** Whether another database is at the path: SQLite would read the WAL into it. */
+  readonly isReplaced?: boolean | undefined;
 }
 
 /**
@@ -32,7 +34,7 @@ export function watchFiles(path: string): () => Loss | undefined {
     // create an empty database outside production.
     if (now === undefined) return { reason: lost(path), isFinal: false };
     // SQLite never opens them again. A new process does.
-    if (now !== identity) return { reason: lost(path), isFinal: true };
+    if (now !== identity) return { reason: lost(path), isFinal: true, isReplaced: true };
     if (identityOf(wal) !== walIdentity) return { reason: lost(wal), isFinal: true };
     return undefined;
   };

@@ -1,4 +1,5 @@
 import { backoffMs, pause, withDeadline } from "../../async/timers.ts";
+import type { PlantStoreError } from "../../errors.ts";
 import type { AddOutcome, PlantStore } from "../../group_commit/plant_store.ts";
 import { type NewPlant, PLANT_FIELDS, samePlant } from "../../plant/plant.ts";
 import { checkpointer, type CheckpointThread } from "./checkpoint.ts";
@@ -12,10 +13,11 @@ import {
   toFileError,
   toPlantStoreError,
 } from "./errors.ts";
-import { watchFiles } from "./file_identity.ts";
+import { type Loss, watchFiles } from "./file_identity.ts";
 import { lockHolders } from "./lock_holders.ts";
 import { corruptionMarker, markUnsynced } from "./markers.ts";
 import { databaseFile } from "./path.ts";
+import { saveFile } from "./saved_file.ts";
 import { watchLock } from "./shared_lock.ts";
 import { guardWal } from "./wal.ts";
 
@@ -44,7 +46,8 @@ export interface Store extends PlantStore, AsyncDisposable {
   /**
    * Moves the WAL into the database, which leaves one file, and closes it.
    *
-   * @throws {PlantStoreError} If the WAL cannot be moved: then nothing is lost, and it stays.
+   * @throws {PlantStoreError} If the WAL cannot be moved: then nothing is lost, and it stays. If the
+   *   files are gone, and were saved.
    */
   close(): void;
 }
@@ -71,6 +74,11 @@ export interface StoreOptions {
    * @default does nothing
    */
   readonly onCheckpointFailed?: ((error: Error) => void) | undefined;
+  /**
+   * Called with the path of a copy before the store saves what it has of files that are gone, at its
+   * end. @default saves nothing
+   */
+  readonly onSaving?: ((saved: string) => void) | undefined;
 }
 
 /**
@@ -87,6 +95,7 @@ export function openStore(
     sharesProcess = false,
     walBytes,
     onCheckpointFailed,
+    onSaving,
   }: StoreOptions,
 ): Store {
   const { promise: failed, resolve: resolveFailed } = Promise.withResolvers<Error>();
@@ -127,7 +136,7 @@ export function openStore(
     // BUG: files that are replaced after this look, and before the client has the response.
     const loss = lookAtFiles() ?? lock?.look();
     if (loss !== undefined) {
-      const error = storageUnavailable("storage is gone", new Error(loss.reason));
+      const error = gone(loss, { isEnd: loss.isFinal });
       if (loss.isFinal) fail(error);
       throw error;
     }
@@ -184,6 +193,13 @@ export function openStore(
     return translated;
   }
 
+  /** The error for a loss. At the end, first saves what only this process still has. */
+  function gone(loss: Loss, { isEnd }: { readonly isEnd: boolean }): PlantStoreError {
+    const reason =
+      isEnd && onSaving !== undefined ? saveFile(connection, file, loss, onSaving) : loss.reason;
+    return storageUnavailable("storage is gone", new Error(reason));
+  }
+
   /** Fails the store for good. From then on nothing reads or writes the WAL. */
   function fail(failure: unknown): void {
     if (end !== undefined) return;
@@ -220,22 +236,24 @@ export function openStore(
 
   function close(): void {
     if (end !== undefined) return;
+    const loss = onSaving && lookAtFiles();
+    let error: unknown = loss && gone(loss, { isEnd: true });
 
     try {
       run(() => void connection.query("PRAGMA wal_checkpoint(TRUNCATE)").all(), 0);
-    } catch (error) {
-      if (end === undefined) {
-        end = "closed";
-        closeConnection();
-        walGuard[Symbol.dispose]();
-      }
-      throw error;
+    } catch (failure) {
+      error ??= failure;
     }
 
-    end = "closed";
-    // The last connection removes the empty WAL. If another process uses the database, that one does.
-    walGuard[Symbol.dispose]();
-    closeConnection();
+    if (end === undefined) {
+      end = "closed";
+      // The last connection removes the empty WAL. If another process uses the database, that one does.
+      // After an error it stays: it may have plants, or be another database's by now.
+      if (error === undefined) walGuard[Symbol.dispose]();
+      closeConnection();
+      if (error !== undefined) walGuard[Symbol.dispose]();
+    }
+    if (error !== undefined) throw error;
   }
 
   return {
@@ -254,6 +272,8 @@ export function openStore(
       // last one, and SQLite's own checkpoint would hide an fsync that fails there.
       await background?.close();
       close();
+      // Whoever waits for a failure hears of it first, even of one during the stop.
+      if (end !== "closed") await failed;
     },
   };
 }

@@ -49,6 +49,9 @@ type Args<Method extends keyof SqliteTokens> = Parameters<SqliteTokens[Method]>;
 const WAL_IN_USE = "Another process reads the WAL, so this start could not begin a new one";
 const WAL_ADVICE = "if it is Litestream, stop it before the server starts";
 
+const FILES_ARE_GONE =
+  "its files were removed or replaced while they were open: a kill now loses what is not in a backup";
+
 const api = {
   /**
    * Opens the database, and soon after lets the other Worker check the whole file. Called once,
@@ -79,6 +82,7 @@ const api = {
       background: { pass: () => call("pass"), close: () => (closed ??= close()), failed },
       onCheckpointFailed: (error) =>
         tell({ type: "checkpoint failed", error: serializeError(error) }),
+      onSaving: (saved) => warn(`Saving the database to "${saved}"`, FILES_ARE_GONE),
     });
     await ready;
     void database.failed.then(reportFailure);

@@ -1,0 +1,73 @@
+import { closeSync, existsSync, fsyncSync, openSync, renameSync, rmSync } from "node:fs";
+import { dirname } from "node:path";
+
+import { reasonOf } from "../../errors.ts";
+import { howToRunOn, inShell } from "./advice.ts";
+import type { SqliteConnection } from "./driver.ts";
+import type { Loss } from "./file_identity.ts";
+import { makeDirectory } from "./path.ts";
+
+/**
+ * Saves a database whose files were removed or replaced, from the connection that still has them open.
+ * The copy is a backup beside the old path. It has its name once it is complete and fsynced.
+ *
+ * BUG: on a full disk, or where this user may not write, nothing is saved.
+ *
+ * @param file From `databaseFile`, when the database was opened.
+ * @param onSaving Called with the path of the copy: saving may take seconds.
+ * @returns What was lost, where the copy is and what to do with it, or why there is none.
+ */
+export function saveFile(
+  connection: SqliteConnection,
+  file: string,
+  { reason, isFinal, isReplaced }: Loss,
+  onSaving: (saved: string) => void,
+): string {
+  try {
+    makeDirectory(file);
+    const saved = freeName(file);
+    onSaving(saved);
+    copyTo(saved, connection);
+    // The other thread may be making a checkpoint.
+    if (isReplaced) connection.exec(`PRAGMA busy_timeout = ${EMPTY_TIMEOUT_MS}; ${EMPTY_WAL}`);
+
+    const take = isFinal
+      ? `to add it to the database that is there now, ${howToRunOn(`import ${inShell(saved)} --tokens`, file)}`
+      : `to put it back, ${howToRunOn(`restore ${inShell(saved)}`, file)}`;
+    return `${reason}; all of it is saved in "${saved}": ${take}`;
+  } catch (error) {
+    return `${reason}, and cannot be saved beside it (${reasonOf(error)}): unless it was only moved, what is not in a backup is lost`;
+  }
+}
+
+/** Moves the WAL into the file that no path leads to. */
+const EMPTY_WAL = "PRAGMA wal_checkpoint(TRUNCATE)";
+const EMPTY_TIMEOUT_MS = 1_000;
+
+/** Another server of the same file may save it, too, at the same moment. */
+function freeName(file: string): string {
+  for (;;) {
+    const saved = `${file}-saved-${new Date().toISOString().replaceAll(":", "-")}`;
+    if (!existsSync(saved) && !existsSync(draftOf(saved))) return saved;
+  }
+}
+
+const draftOf = (saved: string) => `${saved}-draft`;
+
+function copyTo(saved: string, connection: SqliteConnection): void {
+  const draft = draftOf(saved);
+  // From before the first write: a later descriptor may not be told that a write has failed.
+  const descriptor = openSync(draft, "wx", 0o600);
+  try {
+    connection.exec(`VACUUM INTO '${draft.replaceAll("'", "''")}'`);
+    fsyncSync(descriptor);
+    renameSync(draft, saved);
+  } finally {
+    closeSync(descriptor);
+    rmSync(draft, { force: true });
+  }
+
+  const directory = openSync(dirname(saved), "r");
+  fsyncSync(directory);
+  closeSync(directory);
+}
