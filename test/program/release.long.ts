@@ -1,11 +1,12 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, readdirSync, readFileSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 
 import packageJson from "../../package.json" with { type: "json" };
 import { version } from "../../src/build/version.ts";
 import { bootMachine, skipsBooting } from "../support/booted_machine.ts";
 import { post, TOKEN } from "../support/client.ts";
+import { blocks } from "../support/guides.ts";
 import { fern, jsonOf } from "../support/plants.ts";
 import {
   emptyDirectory,
@@ -97,12 +98,16 @@ test.each(BUILT)("the archive for %s has an executable for it, and the licenses"
   }).toEqual(system);
 });
 
-test("the program of an archive runs in an empty directory", async () => {
+test("the README's lines check and unpack an archive, whose program runs in an empty directory", async () => {
   using directory = emptyDirectory();
-  const title = titleOf("linux-x64");
-  await unpack(title, directory.path);
-  const program = [directory.at(`${title}/plant-store`)];
-  const licenses = readFileSync(directory.at(`${title}/LICENSES.txt`), "utf8");
+  const lines = (blocks("Quick start", "sh").find((block) => block.includes("SHA256SUMS")) ?? "")
+    .replace(/https:\S+\/v[\d.]+/, `file://${release.path}`)
+    .replaceAll(packageJson.version, version())
+    .trim()
+    .split("\n");
+  const program = [directory.at(lines.pop() ?? "")];
+  await Bun.$`bash -euc ${lines.join("\n")}`.cwd(directory.path).quiet();
+  const licenses = readFileSync(join(dirname(program[0] ?? ""), "LICENSES.txt"), "utf8");
 
   expect(await runToEnd({ program, args: ["--version"] })).toEqual({
     exitCode: 0,
