@@ -37,9 +37,12 @@ export async function checkStart(
   const verdict = await checkDatabase(config, (message, { reason } = {}) =>
     onWarning(reason === undefined ? message : `${message}: ${reason}`),
   );
-  // It may be that of the server, which runs on.
-  if ((await isPortInUse(server)) && !(await isServed(config)))
+  const refusal = await listenRefusal(server);
+  // The port may be that of the server, which runs on, and whose unit may use a port below 1024.
+  if (refusal !== undefined && !(await isServed(config))) {
+    if (!(refusal instanceof PortInUseError)) throw refusal;
     onWarning(`Port ${config.port} is in use by another program: no Plant Store responds there`);
+  }
   return verdict;
 }
 
@@ -63,19 +66,14 @@ async function checkDatabase(
   return `The database "${database.name}" is up to date`;
 }
 
-/**
- * Listens for a moment.
- *
- * @throws {CommandError} As {@linkcode checkStart}.
- */
-async function isPortInUse(server: HttpServer): Promise<boolean> {
+/** Listens for a moment, and returns why that is refused. */
+async function listenRefusal(server: HttpServer): Promise<unknown> {
   const respond = () => new Response(null, { status: 503 });
   try {
     server.listen({ fetch: respond, error: respond });
-    return false;
+    return undefined;
   } catch (error) {
-    if (!(error instanceof PortInUseError)) throw error;
-    return true;
+    return error;
   } finally {
     await server.stop(0);
   }
