@@ -155,17 +155,12 @@ describe.skipIf(skips)("a backup of PostgreSQL", () => {
   test("is not needed to move from SQLite: the copy can be repeated until nothing is missing", async () => {
     await using world = await makeWorld();
     const { follow, attempt, count } = world;
-    const [MIGRATE = "", COPY = ""] = blocks("Moving from SQLite", "sh");
+    const [SETTINGS = "", COPY = "", START = ""] = blocks("Moving from SQLite", "sh");
     const toSqlite = "plant-store import --database plants.db -";
-    await follow('echo "$DATABASE_URL" > /etc/plant-store/database-url');
-    await follow(`unset DATABASE_URL\n${MIGRATE}`);
+    await follow("echo DATABASE_URL=file:plants.db > /etc/plant-store/plant-store.env");
+    await follow(`${SETTINGS} echo "DATABASE_URL=$DATABASE_URL" > /etc/plant-store/postgres.env`);
     await follow("plant-store token create greenhouse --database plants.db");
-    // In another shell, it does not copy into the default database.
-    expect(await attempt(`unset DATABASE_URL\n${COPY}`)).toMatchObject({
-      stdout: "",
-      stderr: expect.stringMatching(/DATABASE_URL: parameter .*not set/),
-    });
-    const move = () => attempt(COPY);
+    const move = () => attempt(`unset DATABASE_URL\n${COPY}`);
     await follow("psql --command 'DELETE FROM plants' plants");
 
     await follow(`seq 500 | sed 's/.*/{"id":&,${membersOf(fern())}}/' | ${toSqlite}`);
@@ -187,6 +182,13 @@ describe.skipIf(skips)("a backup of PostgreSQL", () => {
       exitCode: 1,
       stderr: expect.stringContaining("0 added, 500 already there, 1 refused\n"),
     });
+
+    await follow(`systemctl() { echo "$*"; }\n${START}`);
+    expect(
+      await follow(
+        "unset DATABASE_URL\nplant-store plant count --settings /etc/plant-store/plant-store.env",
+      ),
+    ).toBe("501");
   });
 });
 
