@@ -14,7 +14,7 @@ test.each([
   [
     "restore x",
     ON_CITUS,
-    "Cannot restore Citus: use plant-store import, or restore each server to one restore point",
+    "Cannot restore Citus: use plant-store import --tokens, or restore each server to one restore point",
   ],
   ["check", ON_CITUS, "Cannot check Citus: use pg_amcheck on each server"],
 ])("%s on %s is refused in one line that names the means", async (command, url, line) => {

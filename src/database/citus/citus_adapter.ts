@@ -79,7 +79,7 @@ function citusAdapter(url: PostgresUrl, backups: BackupFormat): DatabaseAdapter 
 
     async restore() {
       throw new ConfigError(
-        "Cannot restore Citus: use plant-store import, or restore each server to one restore point",
+        "Cannot restore Citus: use plant-store import --tokens, or restore each server to one restore point",
       );
     },
 
