@@ -203,7 +203,7 @@ test.each<[what: string, make: (path: string) => unknown, refusal: string]>([
   [
     "created in the middle of a restore",
     (path) => mkdirSync(`${path}-replacing`),
-    "a restore was interrupted",
+    'a restore is running, or was interrupted, and its old files are in "plants.db-replacing": wait for it, or ',
   ],
   ["migrated with a marker of corruption", markOlder, "is corrupt"],
 ])("serve --check refuses a database that cannot be %s", async (_what, make, refusal) => {

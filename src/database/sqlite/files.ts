@@ -58,7 +58,7 @@ function requireNoLeftovers(file: string): void {
   const aside = restoreDirectory(file);
   if (!existsSync(file) && existsSync(aside)) {
     throw new DatabaseError(
-      `a restore was interrupted, and its old files are in "${basename(aside)}"; ${howToRunOn("restore BACKUP", file)}`,
+      `a restore is running, or was interrupted, and its old files are in "${basename(aside)}": wait for it, or ${howToRunOn("restore BACKUP", file)}`,
     );
   }
 
