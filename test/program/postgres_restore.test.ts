@@ -61,8 +61,8 @@ describe.skipIf(skips)("a backup of PostgreSQL", () => {
     const here = (script: string) =>
       script
         .replaceAll("plants:PASSWORD@localhost", address)
-        // The user of the cluster is in the environment, and the one of SQLite's file is the test's.
-        .replaceAll(/sudo -u postgres |runuser -u plant-store -- /g, "")
+        // The user of the cluster is in the environment.
+        .replaceAll("sudo -u postgres ", "")
         .replaceAll(
           /\/(?:usr\/local\/bin|var\/lib\/plant-store|etc\/plant-store)(?=\/)/g,
           directory.path,
