@@ -1,3 +1,4 @@
+import { eventLoopTurn } from "../../async/timers.ts";
 import { formatScopes } from "../../auth/token_store.ts";
 import type { NewPlant } from "../../plant/plant.ts";
 import type { OnWarning, ReadOptions, RestoredTokens, Snapshot } from "../adapter.ts";
@@ -126,6 +127,8 @@ export async function restoreSnapshot(
       inserting = insertAll(connection, page);
       // Awaited with the next page, or never if that cannot be read.
       inserting.catch(() => {});
+      // Only then is it sent: reading the next page leaves the thread for nothing.
+      await eventLoopTurn();
       plants += page.length;
       options.onProgress({ plants });
     }
