@@ -25,12 +25,21 @@ export function saveFile(
 ): string {
   try {
     makeDirectory(file);
-    const saved = freeName(file);
+    const { saved, draft, descriptor } = makeDraft(file);
     onSaving(saved);
-    copyTo(saved, connection);
-    // The other thread may be making a checkpoint.
-    if (isReplaced) connection.exec(`PRAGMA busy_timeout = ${EMPTY_TIMEOUT_MS}; ${EMPTY_WAL}`);
+    try {
+      connection.exec(`VACUUM INTO '${draft.replaceAll("'", "''")}'`);
+      fsyncSync(descriptor);
+      renameSync(draft, saved);
+    } catch (error) {
+      rmSync(draft, { force: true });
+      throw error;
+    } finally {
+      closeSync(descriptor);
+    }
+    syncDirectory(dirname(saved));
 
+    if (isReplaced) emptyWal(connection);
     const take = isFinal
       ? `to add it to the database that is there now, ${howToRunOn(`import ${inShell(saved)} --tokens`, file)}`
       : `to put it back, ${howToRunOn(`restore ${inShell(saved)}`, file)}`;
@@ -41,33 +50,37 @@ export function saveFile(
 }
 
 /** Moves the WAL into the file that no path leads to. */
-const EMPTY_WAL = "PRAGMA wal_checkpoint(TRUNCATE)";
-const EMPTY_TIMEOUT_MS = 1_000;
-
-/** Another server of the same file may save it, too, at the same moment. */
-function freeName(file: string): string {
-  for (;;) {
-    const saved = `${file}-saved-${new Date().toISOString().replaceAll(":", "-")}`;
-    if (!existsSync(saved) && !existsSync(draftOf(saved))) return saved;
+function emptyWal(connection: SqliteConnection): void {
+  try {
+    // The other thread may be making a checkpoint.
+    connection.exec("PRAGMA busy_timeout = 1000; PRAGMA wal_checkpoint(TRUNCATE)");
+  } catch {
+    // On a full disk it stays, but what it holds is saved.
   }
 }
 
-const draftOf = (saved: string) => `${saved}-draft`;
-
-function copyTo(saved: string, connection: SqliteConnection): void {
-  const draft = draftOf(saved);
-  // From before the first write: a later descriptor may not be told that a write has failed.
-  const descriptor = openSync(draft, "wx", 0o600);
-  try {
-    connection.exec(`VACUUM INTO '${draft.replaceAll("'", "''")}'`);
-    fsyncSync(descriptor);
-    renameSync(draft, saved);
-  } finally {
-    closeSync(descriptor);
-    rmSync(draft, { force: true });
+/**
+ * Makes an empty draft, whose copy gets a name that is free. Another server of the same file may save it at the same
+ * moment.
+ */
+function makeDraft(file: string) {
+  for (;;) {
+    const saved = `${file}-saved-${new Date().toISOString().replaceAll(":", "-")}`;
+    const draft = `${saved}-draft`;
+    try {
+      // Synced by this descriptor: a later one may not be told that a write has failed.
+      const descriptor = openSync(draft, "wx", 0o600);
+      if (!existsSync(saved)) return { saved, draft, descriptor };
+      closeSync(descriptor);
+      rmSync(draft);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
+    }
   }
+}
 
-  const directory = openSync(dirname(saved), "r");
+function syncDirectory(path: string): void {
+  const directory = openSync(path, "r");
   fsyncSync(directory);
   closeSync(directory);
 }
