@@ -494,7 +494,9 @@ describe.skipIf(skipsOtherUser())("root", () => {
     using own = rootsFile("file", "");
     const target = own.at("copy.db");
     const backup = await runToEnd({ cwd: other.path, args: ["backup", target] });
-    expect(backup).toEqual(refusal(`back up to "${target}": permission denied`));
+    expect(backup).toEqual(
+      refusal(`back up to "${target}": ${OTHER_NAME}, who owns the database, may not write there`),
+    );
     expect(readdirSync(own.path)).toEqual(["file"]);
   });
 

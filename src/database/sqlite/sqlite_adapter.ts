@@ -71,8 +71,13 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
       return (await import("./check.ts")).checkSqlite(path, options);
     },
     backup: async (target, options) => {
-      becomeOwner(path);
-      return (await import("./backup.ts")).backupSqlite(path, target, options);
+      const owner = becomeOwner(path);
+      const { backupSqlite } = await import("./backup.ts");
+      return await backupSqlite(path, target, options).catch((cause: NodeJS.ErrnoException) => {
+        if (owner === undefined || cause.code !== "EACCES") throw cause;
+        const reason = `${owner}, who owns the database, may not write there`;
+        throw new DatabaseError(`Cannot back up to "${target}": ${reason}`, { cause });
+      });
     },
     restore: async (source, options) =>
       (await import("./restore.ts")).restoreSqlite(path, source, options),
