@@ -27,7 +27,7 @@ function describeCommit(tag: string): string {
     `--git-dir=${GIT_DIR}`,
     `--work-tree=${join(GIT_DIR, "..")}`,
   ];
-  const format = ["--always", "--abbrev=7", "--dirty=.dirty", `--match=${tag}`];
+  const format = ["--always", "--tags", "--abbrev=7", "--dirty=.dirty", `--match=${tag}`];
   return Bun.spawnSync(["git", ...repository, "describe", ...format])
     .stdout.toString()
     .trim();

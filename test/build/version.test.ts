@@ -30,7 +30,7 @@ test.skipIf(skipsGit)("a build names its commit, except at the tag of its versio
   const release = await commitAll(checkout.path);
   expect(await versionBuiltIn(checkout.path)).toBe(`1.2.3+${release}`);
 
-  await git(checkout.path, "tag", "-a", "v1.2.3", "-m", "Plant Store 1.2.3");
+  await git(checkout.path, "tag", "v1.2.3");
   expect(await versionBuiltIn(checkout.path)).toBe("1.2.3");
 });
 
