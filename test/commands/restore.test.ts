@@ -327,7 +327,7 @@ test.skipIf(skipsStrace()).each(STEPS)(
       const refused = {
         exitCode: 1,
         stderr: expect.stringMatching(
-          /; run as \S+: plant-store restore BACKUP --database \S+plants\.db\n$/,
+          /: wait for it, or run as \S+: plant-store restore BACKUP --database \S+plants\.db\n$/,
         ),
       };
       expect(await here.call("--port", "0")).toMatchObject(refused);
