@@ -43,26 +43,32 @@ export interface NewToken extends Pick<
 export interface TokenStore {
   /** Every token stored, revoked and expired ones too, oldest first; or those of a filter. */
   list(filter?: TokenFilter): Promise<readonly TokenRecord[]>;
+
   /**
    * Changes when any process adds, revokes or deletes tokens, but not when plants or uses are
    * written. Servers read it every few seconds. Read it before {@linkcode list}: a change between
    * the two is then read twice, and never missed.
    */
   revision(): Promise<string>;
+
   /**
    * Stores a new token, and resolves to whether it did: a name or a digest that is taken changes
    * nothing.
    */
   add(token: NewToken): Promise<boolean>;
+
   /** Revokes a token, and resolves to whether there was one to revoke. */
   revoke(name: string, at: Date): Promise<boolean>;
+
   /** Deletes a token, and resolves to whether there was one: its name is free again. */
   delete(name: string): Promise<boolean>;
+
   /**
    * Deletes every token that is revoked or expired at this time, and resolves to how many there
    * were.
    */
   prune(at: Date): Promise<number>;
+
   /**
    * Records last uses in one transaction. Keeps a later use that is stored already, unless it is more
    * than {@linkcode MAX_AHEAD_MS} later, and ignores unknown names.

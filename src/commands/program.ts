@@ -38,9 +38,11 @@ export async function run(
   io: Io,
 ): Promise<number> {
   const words = withCommand(args);
+
   // The file of settings may say how to log.
   const stderr = (text: string) =>
     words[0] === "serve" && logsJson(environment) ? toLog(io)(text) : io.stderr(text);
+
   let help = "";
   const action: Action = async (subcommand, parsed) => {
     const flags: Flags = parsed.opts();
@@ -48,11 +50,13 @@ export async function run(
     const settingsFile = declared.includes(SETTINGS_FLAG)
       ? readSettings(environment, flags, io)
       : undefined;
+
     // Once: the file of the database's URL may be a pipe.
     let reading: Promise<Config> | undefined;
     const config = () => (reading ??= readConfig(environment, flags, io));
     const adapter = async () => (await config()).database;
     const ignored = () => ignoredVariables(environment, flags);
+
     await subcommand.run({
       io,
       argument: parsed.args[0] ?? "",

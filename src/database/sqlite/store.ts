@@ -56,24 +56,30 @@ export interface Store extends PlantStore, AsyncDisposable {
 export interface StoreOptions {
   /** The statements for plants, of the driver. */
   readonly statements: PlantRows;
+
   /** How long calls other than `add` wait for the lock of another process, in milliseconds. */
   readonly lockTimeoutMs: number;
+
   /** Makes checkpoints on another thread. @default this thread makes them */
   readonly background?: CheckpointThread | undefined;
+
   /**
    * Whether other code runs in this process, which may open and close the database file.
    *
    * @default {false}
    */
   readonly sharesProcess?: boolean | undefined;
+
   /** Receives the size of the WAL's content, in bytes: another thread reads it. */
   readonly walBytes: Float64Array;
+
   /**
    * Called when a checkpoint failed, for example without space: the WAL grows until one succeeds.
    *
    * @default does nothing
    */
   readonly onCheckpointFailed?: ((error: Error) => void) | undefined;
+
   /**
    * Called with the path of a copy before the store saves what it has of files that are gone, at its
    * end. @default saves nothing
