@@ -229,7 +229,7 @@ function requireParts({ plants, authenticate, ready, ...others }: AppOptions): v
     throw new TypeError("Cannot create the app: `plants` is a store: use groupCommit(store)");
 }
 
-/** Without it, Elysia would end the process of Node: nobody could catch that. */
+/** Without it, Elysia ends a Node process, and no handler can catch that. */
 function requireCodeGeneration(): void {
   try {
     Function();

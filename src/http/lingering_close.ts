@@ -14,9 +14,8 @@ const MAX_BYTES = 16_000_000;
 const FEW_PIECES = 256;
 
 /**
- * How many bytes allow one more piece. The packets of a network are larger, chunks of one byte are
- * not. There are no pauses between pieces: in a pause Bun would join chunks up to a mebibyte, and
- * such a mebibyte costs 40 milliseconds.
+ * How many bytes allow one more piece: less than a packet of a network has. The reader does not
+ * pause between pieces. During a pause, Bun would join chunks of one byte to a mebibyte, which costs 40 milliseconds.
  */
 const PIECE_BYTES = 512;
 

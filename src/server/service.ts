@@ -208,9 +208,9 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
   void database.failed.then(failStorage);
   atStop(0.2, (timeoutMs) => {
     const closing = database[Symbol.asyncDispose]() as Promise<void>;
-    // A database whose file was removed is saved: that may need what the steps before have left.
+    // Saving a database whose file was removed may need all the time that earlier steps have left.
     const leftMs = lifetime.stopBy() - performance.now() - 0.1 * config.shutdownTimeoutMs;
-    // Otherwise nothing is lost: acknowledged plants are on the disk, and the next start reads the WAL.
+    // Without a save nothing is lost: plants are on the disk, and the next start reads the WAL.
     const notClosed = () => log.warning("Cannot close the database: the disk does not respond");
     return withDeadline(closing.catch(failStorage), Math.max(timeoutMs, leftMs), notClosed);
   });

@@ -25,9 +25,8 @@ export type ReopenPlantStore = () => Promise<
   {
     readonly plants: PlantStore;
     /**
-     * Reads a committed plant, by a connection that waits for no open transaction. Resolves to its row
-     * or its fields, in which an absent field may be `null`. If there is no such plant, resolves to
-     * `undefined`.
+     * Reads a committed plant, on a connection that does not wait for open transactions. Resolves to
+     * its row or its fields, or to `undefined` if it does not exist. An absent field may be `null`.
      */
     readonly read: (id: bigint) => Promise<object | undefined>;
   } & AsyncDisposable

@@ -75,7 +75,7 @@ export class HeldIds {
     if (wasHeld && now - this.#releasedAt >= REFUSED_MS) this.#releasedAt = now;
   }
 
-  /** Forgets the ids that met their lock before a time, and the oldest if there is no room for one. */
+  /** Forgets the ids whose lock was met before a time, and the oldest one if the table is full. */
   #forgetOldest(before: number): void {
     for (const [id, { metAt }] of this.#held) {
       if (metAt > before && this.#held.size < MAX_HELD) return;

@@ -116,7 +116,7 @@ function isFull(error: unknown): boolean {
   return primaryCodeOf(error) === CODES.FULL;
 }
 
-/** Writes a snapshot into an empty file, which nobody reads before it is complete. */
+/** Writes a snapshot into an empty file. Nobody reads the file until it is complete. */
 async function copySnapshot(
   snapshot: Snapshot,
   path: string,

@@ -60,8 +60,8 @@ function emptyWal(connection: SqliteConnection): void {
 }
 
 /**
- * Makes an empty draft, whose copy gets a name that is free. Another server of the same file may save it at the same
- * moment.
+ * Makes an empty draft, and picks a free name for the copy. Another server of the same file may save
+ * it at the same moment.
  */
 function makeDraft(file: string) {
   for (;;) {
