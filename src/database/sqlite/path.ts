@@ -76,9 +76,14 @@ export function makeDirectory(path: string): void {
   }
 
   // A power loss must not take the directory of what is fsynced in it.
-  const parent = openSync(dirname(directory), "r");
-  fsyncSync(parent);
-  closeSync(parent);
+  syncDirectory(dirname(directory));
+}
+
+/** Fsyncs a directory, so that a power loss does not take the names of its files. */
+export function syncDirectory(path: string): void {
+  const directory = openSync(path, "r");
+  fsyncSync(directory);
+  closeSync(directory);
 }
 
 /** The longest path that SQLite opens, in bytes: of its 512, it keeps eight for "-journal". */

@@ -5,7 +5,7 @@ import { reasonOf } from "../../errors.ts";
 import { howToRunOn, inShell } from "./advice.ts";
 import type { SqliteConnection } from "./driver.ts";
 import type { Loss } from "./file_identity.ts";
-import { makeDirectory } from "./path.ts";
+import { makeDirectory, syncDirectory } from "./path.ts";
 
 /**
  * Saves a database whose files were removed or replaced, from the connection that still has them open.
@@ -77,10 +77,4 @@ function makeDraft(file: string) {
       if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
     }
   }
-}
-
-function syncDirectory(path: string): void {
-  const directory = openSync(path, "r");
-  fsyncSync(directory);
-  closeSync(directory);
 }
