@@ -6,7 +6,7 @@ import { decodeJwt, decodeProtectedHeader } from "jose";
 import { pause, withDeadline } from "../../src/async/timers.ts";
 import { post } from "../support/client.ts";
 import { skipped } from "../support/missing.ts";
-import { emptyDirectory, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { emptyDirectory, freePort, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { readError } from "../support/responses.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -259,11 +259,4 @@ async function discover(realm: string, child: Bun.Subprocess): Promise<Discovery
     if (child.exitCode !== null) throw new Error(`Keycloak ended with ${child.exitCode}`);
     await pause(200);
   }
-}
-
-function freePort(): number {
-  const listener = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
-  const { port } = listener;
-  listener.stop(true);
-  return port;
 }

@@ -706,7 +706,12 @@ test.skipIf(
     cwd: home.path,
   });
 
-  expect(await arrived.promise).toMatchObject({
+  const programs = [blackbox, alertmanager, prometheus];
+  const ended = programs.map(async ({ child, stderr }) => {
+    await child.exited;
+    throw new Error(await stderr.end);
+  });
+  expect(await Promise.race([arrived.promise, ...ended])).toMatchObject({
     receiver: "dead-mans-switch",
     status: "firing",
     alerts: [{ labels: { alertname: "Watchdog" } }],
@@ -716,8 +721,7 @@ test.skipIf(
     const isOne = async () => (await (await fetch(query)).text()).includes(',"1"]');
     while (!(await onceItListens(isOne))) await Bun.sleep(50);
   }
-  const exitCodes = [prometheus, alertmanager, blackbox].map(({ child }) => child.exitCode);
-  expect(exitCodes).toEqual([null, null, null]);
+  expect(programs.map(({ child }) => child.exitCode)).toEqual([null, null, null]);
 });
 
 test.skipIf(skipsWithout("jq", "jq"))(

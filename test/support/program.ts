@@ -1,3 +1,4 @@
+import { randomInt } from "node:crypto";
 import { chmodSync, existsSync, mkdtempSync, rmSync, statfsSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -101,10 +102,18 @@ cat /proc/mounts 2> /dev/null | while read -r device path rest; do
   esac
 done`;
 
-/** A port where nothing listens, as long as nobody else takes it. */
+/**
+ * A port where nothing listens, as long as nobody else takes it. The kernel gives ports from 32768 to
+ * connections and to port 0: those of the tests that run at the same time would take it.
+ */
 export function freePort(): number {
-  using listener = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
-  return listener.port;
+  const port = randomInt(10_000, 32_768);
+  try {
+    Bun.listen({ hostname: "127.0.0.1", port, socket: { data() {} } }).stop(true);
+    return port;
+  } catch {
+    return freePort();
+  }
 }
 
 /** How to start the program. */
