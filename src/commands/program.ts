@@ -47,7 +47,7 @@ export async function run(
   const action: Action = async (subcommand, parsed) => {
     const flags: Flags = parsed.opts();
     const { flags: declared = DATABASE_FLAGS } = subcommand;
-    const settingsFile = declared.includes(SETTINGS_FLAG)
+    const file = declared.includes(SETTINGS_FLAG)
       ? readSettings(environment, flags, io)
       : undefined;
 
@@ -57,15 +57,18 @@ export async function run(
     const adapter = async () => (await config()).database;
     const ignored = () => ignoredVariables(environment, flags);
 
-    await subcommand.run({
+    const call = {
       io,
       argument: parsed.args[0] ?? "",
       args: parsed.args,
       flags,
       config,
-      settingsFile,
+      settingsFile: file?.path,
       ignored,
       adapter,
+    };
+    await subcommand.run(call).catch((error: unknown) => {
+      throw file === undefined ? error : withPlace(error, file);
     });
   };
 
@@ -191,20 +194,41 @@ function examples(...lines: string[]): string {
  * Adds the settings of a file to the environment, whose variables win. OpenTelemetry reads the
  * process's environment by itself, so they are added there.
  *
- * @returns The file, if there is one.
+ * @returns The file, if there is one, and the variables that come from it.
  */
 function readSettings(
   environment: Record<string, string | undefined>,
   { settings: named }: Flags,
   { settingsFile: preset }: Io,
-): string | undefined {
+): SettingsFile | undefined {
   const isNamed = typeof named === "string";
   const path = isNamed ? named : preset;
   if (path === undefined || (!isNamed && !existsSync(path))) return undefined;
 
   const settings = readSettingsFile(isNamed ? "--settings" : "the file of settings", path);
-  for (const [name, value] of Object.entries(settings)) environment[name] ||= value;
-  return path;
+  const isSet = (name: string) => environment[name]?.trim();
+  const isUrlSet = URL_VARIABLES.some(isSet);
+  const variables = Object.keys(settings).filter((name) =>
+    URL_VARIABLES.includes(name) ? !isUrlSet : !isSet(name),
+  );
+  for (const name of variables) environment[name] = settings[name];
+  return { path, variables };
+}
+
+/** Each of them says where the database is: one in the environment wins over both in the file. */
+const URL_VARIABLES = ["DATABASE_URL", "DATABASE_URL_FILE"];
+
+interface SettingsFile {
+  readonly path: string;
+  readonly variables: readonly string[];
+}
+
+/** A refusal of a variable says where it is set, if that is the file of settings. */
+function withPlace(error: unknown, { path, variables }: SettingsFile): unknown {
+  if (!(error instanceof ConfigError)) return error;
+  const words: readonly string[] = error.message.match(/\w+/g) ?? [];
+  if (!variables.some((name) => words.includes(name))) return error;
+  return new ConfigError(`${error.message} (set in "${path}")`, { cause: error });
 }
 
 async function readConfig(environment: Environment, flags: Flags, { stop }: Io): Promise<Config> {

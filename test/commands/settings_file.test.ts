@@ -39,6 +39,26 @@ test("a command reads the file of --settings: the environment wins over it, a fl
   expect((await migrate(["--settings", file, ...flag], environment)).stderr).toContain("/flag.db");
 });
 
+test("a variable that names the database wins over both of the file", async () => {
+  using settings = await settingsIn("DATABASE_URL=file:HOME/file.db");
+  const { home, file } = settings;
+  const url = home.at("url");
+  await Bun.write(url, `file:${home.at("environment.db")}`);
+
+  const fromUrl = await migrate(["--settings", file], { DATABASE_URL_FILE: url });
+  expect(fromUrl).toMatchObject({ exitCode: 0 });
+  expect(fromUrl.stderr).toContain("/environment.db");
+
+  await Bun.write(file, `DATABASE_URL_FILE=${home.at("missing")}`);
+  const environment = { DATABASE_URL: `file:${home.at("other.db")}` };
+  expect((await migrate(["--settings", file], environment)).stderr).toContain("/other.db");
+
+  await Bun.write(file, `DATABASE_URL=file:x.db\nDATABASE_URL_FILE=${url}`);
+  expect((await migrate(["--settings", file])).stderr).toBe(
+    `Cannot use both DATABASE_URL and DATABASE_URL_FILE (set in "${file}")\n`,
+  );
+});
+
 test("an installed executable reads its own file of settings if there is one, and --settings instead", async () => {
   using settings = await settingsIn("DATABASE_URL=file:HOME/installed.db");
   using other = await settingsIn("DATABASE_URL=file:HOME/other.db");
@@ -72,7 +92,12 @@ test("a server reads it, names it, and logs as it says", async () => {
   await Bun.write(file, "LOG_FORMAT=json\nPORT=x");
   const refused = await runToEnd({ args: ["--settings", file], cwd: home.path });
   expect(refused.exitCode).toBe(2);
-  expect(JSON.parse(refused.stderr)).toMatchObject({ level: "ERROR" });
+  expect(JSON.parse(refused.stderr)).toMatchObject({
+    level: "ERROR",
+    message: `Cannot use PORT=x: expected an integer from 0 to 65535 (set in "${file}")`,
+  });
+  const other = await runToEnd({ args: ["--settings", file], env: { PORT: "y" } });
+  expect(other.stderr).not.toContain("set in");
 });
 
 const SECRET = "a-secret-of-the-greenhouse";
@@ -83,8 +108,8 @@ test.each([
   [`export AUTH_TOKENS=${SECRET}`, 'line 1 of "FILE": expected NAME=value'],
   [`\nAUTH_TOKEN=${SECRET}`, 'AUTH_TOKEN in line 2 of "FILE": did you mean AUTH_TOKENS?'],
   [`LD_PRELOAD=${SECRET}`, 'LD_PRELOAD in line 1 of "FILE": it is not a setting'],
-  [`AUTH_TOKENS="${SECRET}"`, "AUTH_TOKENS: remove the quotes around its value"],
-  [`AUTH_TOKENS=${SECRET} # mine`, "AUTH_TOKENS: remove the comment after its value"],
+  [`AUTH_TOKENS="${SECRET}"`, 'AUTH_TOKENS: remove the quotes around its value (set in "FILE")'],
+  [`AUTH_TOKENS=${SECRET} # x`, 'AUTH_TOKENS: remove the comment after its value (set in "FILE")'],
 ])("a file with the line %j is refused, and its values are not printed", async (text, reason) => {
   using settings = await settingsIn(text);
   const { home, file } = settings;
