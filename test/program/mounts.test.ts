@@ -172,3 +172,13 @@ test.skipIf(skips)(
     expect(stderr).toContain("id 1: `id` is taken by a different plant; choose another id\n");
   },
 );
+
+test.skipIf(skips)("a list of users that cannot be read fails no command", async () => {
+  using home = emptyDirectory();
+  const created = await runToEnd({
+    cwd: home.path,
+    program: mounting("mount -t tmpfs tmpfs /etc && mkdir /etc/passwd"),
+    args: ["token", "create", "garden"],
+  });
+  expect(created).toMatchObject({ exitCode: 0, stderr: expect.stringContaining('"garden"') });
+});

@@ -49,12 +49,18 @@ export function ownerOf(path: string): number {
 
 /** A user of this machine: passwd(5). */
 export function userOf(user: number): { name: string; uid: number; gid: number } | undefined {
-  if (!existsSync(USERS)) return undefined;
-  for (const line of readFileSync(USERS, "utf8").split("\n")) {
+  for (const line of users().split("\n")) {
     const [name = "", , uid, gid] = line.split(":");
     if (uid === String(user)) return { name, uid: user, gid: Number(gid) };
   }
   return undefined;
 }
 
-const USERS = "/etc/passwd";
+function users(): string {
+  try {
+    return readFileSync("/etc/passwd", "utf8");
+  } catch {
+    // A container without users, for example.
+    return "";
+  }
+}
