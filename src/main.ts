@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { isatty } from "node:tty";
 
-import { isNull, Output } from "./commands/output.ts";
+import { Output } from "./commands/output.ts";
 import { run } from "./commands/program.ts";
 
 /** How long to wait for a reader of stderr that takes nothing, in milliseconds. */
@@ -69,9 +69,7 @@ process.exitCode = await run(process.argv.slice(2), process.env, {
   settingsFile: isInstalled ? "/etc/plant-store/plant-store.env" : undefined,
   stdin: () => Bun.stdin.stream(),
   isTerminal,
-  isStderrNull: isNull(2),
   isStdoutTerminal: isatty(1),
-  isStdoutNull: isNull(1),
   isAnsi,
   canAsk: isTerminal && isatty(0),
   hasColors: isAnsi && !process.env["NO_COLOR"],

@@ -1,4 +1,4 @@
-import { createReadStream, readFileSync, readlinkSync, type Stats, statSync } from "node:fs";
+import { createReadStream, type Stats, statSync } from "node:fs";
 import { Readable } from "node:stream";
 
 import { eventLoopTurn, pause, withAbort, withDeadline } from "../async/timers.ts";
@@ -389,7 +389,6 @@ function openLines(name: string, maxBytes: number, { stdin, stop }: Io): Source 
   };
 
   try {
-    if (name === "-" && isStdinClosed()) throw new Error("standard input is closed");
     const stats = name === "-" ? undefined : statSync(name);
     const reader = (stats === undefined ? stdin() : streamOf(name, stats)).getReader();
     const read = () => withAbort(reader.read().catch(refuse), stop);
@@ -406,19 +405,6 @@ function openLines(name: string, maxBytes: number, { stdin, stop }: Io): Source 
     };
   } catch (cause) {
     return refuse(cause);
-  }
-}
-
-/**
- * Whether the program was started without standard input (`<&-`). Bun opens /dev/null in its place,
- * for reading and writing; `</dev/null` opens it for reading only. Only Linux tells.
- */
-function isStdinClosed(): boolean {
-  try {
-    const isForWriting = /^flags:\s+\d*2$/m.test(readFileSync("/proc/self/fdinfo/0", "latin1"));
-    return isForWriting && readlinkSync("/proc/self/fd/0") === "/dev/null";
-  } catch {
-    return false;
   }
 }
 

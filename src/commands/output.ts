@@ -1,4 +1,4 @@
-import { fstatSync, statSync, write } from "node:fs";
+import { fstatSync, write } from "node:fs";
 import { promisify } from "node:util";
 
 import { pause, withDeadline } from "../async/timers.ts";
@@ -159,18 +159,6 @@ interface Piece {
   readonly size: number;
   /** Called once it is written, or with the error if it, or the end of it, is lost. */
   readonly settle: (error: unknown) => void;
-}
-
-/**
- * Whether a descriptor refers to `/dev/null`. Bun opens that for each standard descriptor that was
- * closed when the program began (`>&-`).
- */
-export function isNull(fd: number): boolean {
-  try {
-    return fstatSync(fd).rdev === statSync("/dev/null").rdev;
-  } catch {
-    return false;
-  }
 }
 
 function isPipe(fd: number): boolean {

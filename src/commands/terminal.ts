@@ -25,12 +25,8 @@ export interface Io {
 
   /** Whether stderr is a terminal. */
   readonly isTerminal: boolean;
-  /** Whether messages are lost: stderr is `/dev/null`, or was closed. */
-  readonly isStderrNull: boolean;
   /** Whether stdout is a terminal: the result goes to no file and to no program. */
   readonly isStdoutTerminal: boolean;
-  /** Whether the result is lost: stdout is `/dev/null`, or was closed. */
-  readonly isStdoutNull: boolean;
   /** Whether that terminal understands escape sequences (ECMA-48). */
   readonly isAnsi: boolean;
   /** https://no-color.org */

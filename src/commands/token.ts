@@ -112,14 +112,6 @@ async function createToken({ argument: name, flags, config, adapter, io }: Call)
     throw new ConfigError(`Cannot use token name ${quoted(name)}: ${expected}`);
   }
 
-  // Before the database, which would be created.
-  if (io.isStdoutNull) {
-    const advice = "show it on a terminal, or write it to a file";
-    throw new CommandError(
-      `Cannot create token "${name}": standard output is closed or /dev/null, and the token is shown only once; ${advice}`,
-    );
-  }
-
   const { token, digest } = mintToken();
   const createdAt = new Date();
   const expiresAt = lifetimeMs === undefined ? null : new Date(createdAt.getTime() + lifetimeMs);

@@ -11,8 +11,6 @@ import type { Config } from "../settings/settings.ts";
 export interface TokenTerminal {
   readonly stderr: (text: string) => void;
   readonly isTerminal: boolean;
-  /** Whether nobody would see a token there: it is `/dev/null`, or was closed. */
-  readonly isStderrNull: boolean;
 }
 
 /** Options of {@linkcode offerFirstToken}. */
@@ -32,7 +30,7 @@ const LIFETIME_MS = 86_400_000;
 /**
  * Creates a token if there is none, and prints it once. If stderr is not a
  * terminal, it may be a log: then the token expires. In production, or if storage refuses, a
- * warning says what to do instead. A start whose stderr is lost leaves the token to the next one.
+ * warning says what to do instead.
  */
 export async function offerFirstToken(
   tokens: TokenCache,
@@ -49,7 +47,7 @@ export async function offerFirstToken(
 
   try {
     // Not added if a server that starts at the same time, or an old token, has the name.
-    if (!production && !terminal.isStderrNull && (await tokens.add(record)))
+    if (!production && (await tokens.add(record)))
       return terminal.stderr(await welcome(token, options));
 
     // If two servers start together on a new file, the slower one has read the token of the other

@@ -545,16 +545,3 @@ test("messages go above the bar, and clear() leaves nothing of it", () => {
   expect(at(1_000, (bar) => bar.clear())).toBe("\r\x1b[K");
   expect(at(1_000, (bar) => bar.clear())).toBe("");
 });
-
-test("import reads nothing from a standard input that is closed, and says so", async () => {
-  using directory = emptyDirectory();
-  const run = (script: string) =>
-    runToEnd({ cwd: directory.path, program: shell(script), args: ["import", "-"] });
-
-  expect(await run('exec "$@" <&-')).toEqual({
-    exitCode: 1,
-    stdout: "",
-    stderr: 'Cannot read "-": standard input is closed\n',
-  });
-  expect(await run('exec "$@" </dev/null')).toMatchObject({ exitCode: 0 });
-});

@@ -8,14 +8,12 @@ import { skipsWithout } from "../support/missing.ts";
 import { fern, membersOf, moss, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
 import {
   emptyDirectory,
-  freePort,
   runToEnd,
   start,
   startServer,
   TEST_TIMEOUT_MS,
   USER,
 } from "../support/program.ts";
-import { shell } from "../support/shell.ts";
 import { runCommand } from "../support/stream_io.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -62,26 +60,6 @@ test("the first token does not expire if it is printed on a terminal", async () 
   expect(printed).not.toContain("expires");
   expect(await lifetimes(directory.path)).toEqual([null]);
 });
-
-test.concurrent.each([">&-", "> /dev/null"])(
-  "a first start whose messages are lost in 2%s leaves the first token to the next one",
-  async (redirection) => {
-    using directory = emptyDirectory();
-    const cwd = directory.path;
-    const port = freePort();
-    {
-      const program = shell(`exec "$@" 2${redirection}`);
-      await using silent = start({ cwd, program, args: ["--port", String(port)] });
-      const ready = () => fetch(`http://127.0.0.1:${port}/readyz`).catch(() => undefined);
-      while ((await ready())?.status !== 200) await Bun.sleep(20);
-      expect(await silent.stop()).toBe(0);
-    }
-    expect(await lifetimes(cwd)).toEqual([]);
-
-    await using server = await startServer({ cwd });
-    await server.stderr.until(/Created token "first-start"/);
-  },
-);
 
 test.concurrent("two servers that start at once on one new file both serve", async () => {
   using directory = emptyDirectory();
