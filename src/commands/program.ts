@@ -1,4 +1,4 @@
-import { existsSync } from "node:fs";
+import { lstatSync } from "node:fs";
 
 import { Command, CommanderError, Help, type OutputConfiguration } from "commander";
 
@@ -203,7 +203,7 @@ function readSettings(
 ): SettingsFile | undefined {
   const isNamed = typeof named === "string";
   const path = isNamed ? named : preset;
-  if (path === undefined || (!isNamed && !existsSync(path))) return undefined;
+  if (path === undefined || (!isNamed && isMissing(path))) return undefined;
 
   const settings = readSettingsFile(isNamed ? "--settings" : "the file of settings", path);
   const isSet = (name: string) => environment[name]?.trim();
@@ -213,6 +213,15 @@ function readSettings(
   );
   for (const name of variables) environment[name] = settings[name];
   return { path, variables };
+}
+
+/** Whether a file is not there. One that this user cannot reach may be. */
+function isMissing(path: string): boolean {
+  try {
+    return lstatSync(path, { throwIfNoEntry: false }) === undefined;
+  } catch {
+    return false;
+  }
 }
 
 /** Each of them says where the database is: one in the environment wins over both in the file. */

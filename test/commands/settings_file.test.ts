@@ -1,5 +1,5 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { chmodSync, chownSync, mkdirSync } from "node:fs";
+import { chmodSync, chownSync, mkdirSync, symlinkSync } from "node:fs";
 
 import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { runCommand } from "../support/stream_io.ts";
@@ -75,6 +75,19 @@ test("an installed executable reads its own file of settings if there is one, an
     stdout: "",
     stderr: `Cannot use --settings "${missing}": no such file or directory\n`,
   });
+});
+
+test.each([
+  ["a link to a file that is not there", "link", "no such file or directory"],
+  ["in a directory that cannot be reached", "loop/plant-store.env", "too many symbolic links"],
+])("its own file of settings is refused if it is %s", async (_, name, reason) => {
+  using home = emptyDirectory();
+  symlinkSync("missing", home.at("link"));
+  symlinkSync("loop", home.at("loop"));
+  const settingsFile = home.at(name);
+  const { exitCode, stderr } = await runCommand(["plant", "count"], {}, { settingsFile });
+  expect(exitCode).toBe(2);
+  expect(stderr).toStartWith(`Cannot use the file of settings "${settingsFile}": ${reason}`);
 });
 
 test("a server reads it, names it, and logs as it says", async () => {
