@@ -1,4 +1,4 @@
-import { existsSync, readdirSync, rmSync, statSync } from "node:fs";
+import { existsSync, readdirSync, statSync, unlinkSync } from "node:fs";
 import { join, resolve } from "node:path";
 
 import type { DatabaseAdapter } from "../database/adapter.ts";
@@ -39,7 +39,8 @@ async function run({ argument, flags, adapter, io }: Call): Promise<void> {
 
   if (!/^[1-9]\d{0,5}$/.test(keep))
     throw new ConfigError(`Cannot use --keep ${keep}: expected 1 to 999999`);
-  if (existsSync(argument) && !statSync(argument).isDirectory())
+  // A shell makes an empty one from an unset variable.
+  if (argument === "" || (existsSync(argument) && !statSync(argument).isDirectory()))
     throw new CommandError(`Cannot back up to "${argument}": expected a directory`);
 
   // In UTC: twice a year, a local time comes again.
@@ -109,7 +110,17 @@ function pruneIn(
   }
 
   const old = dated.slice(0, -keep);
-  // Of two backups at once, the other one may have deleted it.
-  for (const file of old) rmSync(join(directory, file), { force: true });
+  for (const file of old) {
+    try {
+      unlinkSync(join(directory, file));
+    } catch (error) {
+      // Of two backups at once, the other one has deleted it.
+      if ((error as NodeJS.ErrnoException).code === "ENOENT") continue;
+      throw new CommandError(
+        `Backed up to "${join(directory, name)}", but cannot delete "${join(directory, file)}": ${reasonOf(error)}`,
+        { cause: error },
+      );
+    }
+  }
   return old;
 }

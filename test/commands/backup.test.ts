@@ -402,12 +402,26 @@ test.each(["0", "-1", "1.5", "x", ""])("backup --keep %p is a usage error", asyn
   expect(readdirSync(backups.path)).toEqual([]);
 });
 
-test("backup --keep to a file is refused", async () => {
+test("backup --keep to a file, or to an empty path, is refused", async () => {
   using database = await databaseFixture([]);
-  const run = await runCommand(["backup", "--keep", "1", database.path], {
+  for (const target of [database.path, ""])
+    expect(
+      await runCommand(["backup", "--keep", "1", target], { DATABASE_URL: database.path }),
+    ).toEqual(failure(`Cannot back up to "${target}": expected a directory`));
+});
+
+test("backup --keep that cannot delete an old one says that the new one is there", async () => {
+  using database = await databaseFixture([fern()]);
+  using backups = emptyDirectory();
+  const old = "plants-2026-01-01T000000Z.db";
+  mkdirSync(backups.at(old));
+
+  const { exitCode, stderr } = await runCommand(["backup", "--keep", "1", backups.path], {
     DATABASE_URL: database.path,
   });
-  expect(run).toEqual(failure(`Cannot back up to "${database.path}": expected a directory`));
+  expect(exitCode).toBe(1);
+  expect(stderr).toMatch(/^Backed up to ".*Z.db", but cannot delete ".*-01-01T000000Z.db": .*\n$/);
+  expect(datedIn(backups.path)).toHaveLength(2);
 });
 
 test("migrate, token create, restore and backup make the last directory, for their user alone", async () => {
