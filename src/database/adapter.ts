@@ -305,7 +305,7 @@ export interface RestoreResult {
 
 /** The tokens of a restored backup. */
 export interface RestoredTokens {
-  /** How many stay revoked or deleted, as in the replaced database. */
+  /** How many stay revoked, as in the replaced database. */
   readonly ended: number;
   /**
    * The names of those that are accepted as in the backup, although nothing says whether they were

@@ -193,8 +193,8 @@ function modeOf(file: string): number {
 /**
  * Moves the old files aside, and the draft to their place. Moves the main file first: from then on
  * no server starts. All others follow, because SQLite would take the old WAL for that of the
- * restored file. From then on the old tokens cannot change: those that were ended are ended in the
- * draft.
+ * restored file. From then on the old tokens cannot change: those that were revoked are revoked in
+ * the draft.
  *
  * @returns The directory with the old files, and what became of the tokens.
  * @throws {DatabaseError} If a step fails: the message says what is where.
@@ -235,7 +235,7 @@ async function replace(file: string, draft: Draft, source: string) {
 
     await syncBoth();
 
-    const tokens = keepEndedTokens(draft.path, join(aside, basename(file)));
+    const tokens = keepRevokedTokens(draft.path, join(aside, basename(file)));
     await draft.file.sync();
 
     // Unlike a rename, this fails if there is a file by now.
@@ -258,38 +258,29 @@ async function renameDurably(from: string, to: string, parent: FileHandle): Prom
 }
 
 /**
- * Ends the tokens of a backup that were revoked or deleted after it was made: otherwise a restore
- * would make a leaked token valid again.
+ * Revokes the tokens of a backup that were revoked after it was made: otherwise a restore would make
+ * a leaked token valid again. A token that was deleted is unknown, like one that never was there.
  *
  * @param backup The path of the copy that will replace the database. No process has it open.
  * @param replaced The path of the database before. It may be missing or corrupt, or of another
  *   history: then it says nothing of some tokens, or of all.
  */
-function keepEndedTokens(backup: string, replaced: string): RestoredTokens {
+function keepRevokedTokens(backup: string, replaced: string): RestoredTokens {
   using client = new Database(backup, { readwrite: true, safeIntegers: true });
-  const before = tokensOf(client);
-  const accepted = before.rows.filter(isAccepted);
-  const after = tryToRead(replaced);
-  if (after === undefined) return { ended: 0, unconfirmed: accepted.map(({ name }) => name) };
+  const accepted = tokensOf(client).filter(isAccepted);
+  const known = new Map(tokensIn(replaced).map((token) => [token.digest.toHex(), token]));
 
-  const known = new Map(after.rows.map((token) => [token.digest.toHex(), token]));
-  const missing = accepted.filter(({ digest }) => !known.has(digest.toHex()));
   const revoked = accepted.flatMap(({ digest }) => {
     const at = known.get(digest.toHex())?.revoked_at;
     return at ? [{ digest, at }] : [];
   });
-  const deleted = isSuccessor(before, after, missing.length + revoked.length) ? missing : [];
-  const ended = revoked.length + deleted.length;
+  client.transaction(() => {
+    for (const { digest, at } of revoked)
+      client.run("UPDATE tokens SET revoked_at = ? WHERE digest = ?", [at, digest]);
+  })();
 
-  if (ended > 0)
-    client.transaction(() => {
-      for (const { digest, at } of revoked)
-        client.run("UPDATE tokens SET revoked_at = ? WHERE digest = ?", [at, digest]);
-      for (const { digest } of deleted) client.run("DELETE FROM tokens WHERE digest = ?", [digest]);
-      client.run("UPDATE token_revision SET revision = revision + ?", [ended]);
-    })();
-
-  return { ended, unconfirmed: deleted.length > 0 ? [] : missing.map(({ name }) => name) };
+  const unconfirmed = accepted.filter(({ digest }) => !known.has(digest.toHex()));
+  return { ended: revoked.length, unconfirmed: unconfirmed.map(({ name }) => name) };
 }
 
 interface Row {
@@ -299,39 +290,22 @@ interface Row {
   readonly revoked_at: bigint | null;
 }
 
-type Tokens = ReturnType<typeof tokensOf>;
-
-function tokensOf(client: Database) {
-  const rows = client.query<Row, []>("SELECT * FROM tokens").all();
-  const [[revision] = []] = client.query("SELECT max(revision) FROM token_revision").values();
-  return { rows, revision: Number(revision) };
+function tokensOf(client: Database): readonly Row[] {
+  return client.query<Row, []>("SELECT * FROM tokens").all();
 }
 
-/** @returns `undefined` if there is none that can be read. */
-function tryToRead(path: string): Tokens | undefined {
-  if (!existsSync(path)) return undefined;
+/** The tokens of a database; none if it is missing or cannot be read. */
+function tokensIn(path: string): readonly Row[] {
+  if (!existsSync(path)) return [];
   try {
     using client = new Database(path, { readonly: true, safeIntegers: true });
     return tokensOf(client);
   } catch {
     // It may be replaced because it is corrupt.
-    return undefined;
+    return [];
   }
 }
 
 function isAccepted({ revoked_at: revoked, expires_at: expires }: Row): boolean {
   return !revoked && (!expires || expires > BigInt(Date.now()));
-}
-
-/**
- * Whether one database comes from another, so that a token which it does not have was deleted. A
- * new database, or one that was restored from an older backup, never had it. Each change of a token
- * adds one to the revision, so a successor has at least one for each that can be seen.
- *
- * @param ended How many tokens were revoked or are missing.
- */
-function isSuccessor(before: Tokens, after: Tokens, ended: number): boolean {
-  const known = new Set(before.rows.map(({ digest }) => digest.toHex()));
-  const added = after.rows.filter(({ digest }) => !known.has(digest.toHex())).length;
-  return after.revision >= before.revision + ended + added;
 }
