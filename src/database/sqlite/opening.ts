@@ -110,19 +110,11 @@ export function openDatabase<Opened extends SqliteConnection>(
     opening.requireSameFile();
 
     // Refuse what is not ours before the first write: the WAL of a newer plant-store stays as it was.
-    if (access === "read") {
-      if (!hasTables) throw new DatabaseError(EMPTY);
-      warnOfAdditions(readLedger(connection).additions, onWarning);
-      return connection;
-    }
-    if (hasTables) checkOnOpening(connection);
-    else if (access === "write")
-      throw new DatabaseError(
-        `${EMPTY}; if nothing was ever stored, ${howToRunOn("migrate", file)}`,
-      );
+    if (!hasTables && access !== "create") throw new DatabaseError(isEmpty(file, access));
+    if (hasTables && access !== "read") checkOnOpening(connection);
     const ledger = hasTables ? readLedger(connection) : undefined;
-    const isUpToDate = ledger?.missing.length === 0;
     warnOfAdditions(ledger?.additions ?? [], onWarning);
+    if (access === "read") return connection;
 
     // A file without a WAL, such as a backup, has held no lock until now: a restore could have moved it.
     createWalIndex(file, true, driver.disableCopyOnWrite);
@@ -132,7 +124,7 @@ export function openDatabase<Opened extends SqliteConnection>(
     // Reset a WAL that is not trusted, and only then migrate.
     if (isUnsynced(file)) resetUnsyncedWal(connection, file);
     else if (resetsWal && !tryToResetWal(connection, busyTimeoutMs)) options.onWalInUse?.();
-    if (!isUpToDate) {
+    if (ledger?.missing.length !== 0) {
       const applied = applyMigrations(connection);
       options.onMigrated?.(applied, applied.length === MIGRATIONS.length);
     }
@@ -148,4 +140,8 @@ export function openDatabase<Opened extends SqliteConnection>(
   }
 }
 
-const EMPTY = "it is empty: no plant-store has created its tables yet";
+function isEmpty(file: string, access: DatabaseAccess): string {
+  const advice =
+    access === "read" ? "" : `; if nothing was ever stored, ${howToRunOn("migrate", file)}`;
+  return `it is empty: no plant-store has created its tables yet${advice}`;
+}
