@@ -13,7 +13,7 @@ const RULE = `\n\n${"-".repeat(80)}\n\n`;
  *
  * @throws {Error} If a package has no license.
  */
-export async function licenses(): Promise<string> {
+export async function licensesOfProgram(): Promise<string> {
   const introduction = "Plant Store contains these packages. The executable contains Bun, too.";
   return (
     [read("LICENSE"), introduction, ...(await licensesOfPackages()), licenseOfBun()].join(RULE) +

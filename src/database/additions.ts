@@ -8,7 +8,7 @@ import { DatabaseError } from "./database.ts";
  *
  * @returns The names, such as `plants.light`; `undefined` if a statement may do anything else.
  */
-export function additionsIn(sql: string): readonly string[] | undefined {
+function additionsIn(sql: string): readonly string[] | undefined {
   const tables = new Set<string>();
   const names: string[] = [];
 
