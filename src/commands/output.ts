@@ -81,6 +81,7 @@ export class Output implements LogOutput {
     this.#lostInAll++;
   }
 
+  /** How many lines of the log were lost since the start. */
   lostLines(): number {
     return this.#lostInAll;
   }

@@ -49,6 +49,7 @@ function refusalOf({ hosts, synced }: ShardMap, node: NodeId): PostgresFailure |
 
 /** One node of a cluster. Its pools are its own: whatever blocks it blocks no other node. */
 export class CitusNode {
+  /** The id of the node in Citus's catalog. */
   readonly id: NodeId;
   /** For plants, and for the probe: whatever blocks that pool blocks every plant of the node. */
   readonly pool: Pool;
@@ -164,6 +165,7 @@ export class CitusNode {
     return this.#reading.run(work, READ_TIMEOUT_MS);
   }
 
+  /** Closes both pools. */
   close(): void {
     this.pool.close();
     this.#reading.close();

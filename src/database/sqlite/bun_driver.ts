@@ -8,6 +8,7 @@ import { type ConnectOptions, openDatabase } from "./opening.ts";
 
 /** A connection of bun:sqlite: "Database" is our port. Drizzle's statements run on it. */
 export class Client extends Database implements SqliteConnection {
+  /** Opens another connection to the file, which only reads. */
   openReader(): Client {
     return new Client(this.filename, { readonly: true });
   }

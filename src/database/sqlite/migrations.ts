@@ -13,6 +13,7 @@ export const MIGRATIONS = journal.entries.map(({ tag, when }) => ({
   sql: SQL[tag] as string,
 }));
 
+/** A migration: its name, its time in the journal of drizzle-kit, and its statements. */
 export type Migration = (typeof MIGRATIONS)[number];
 
 /** "plnt", in the header of the file: so another application's database is never taken for ours. */

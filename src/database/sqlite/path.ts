@@ -116,14 +116,17 @@ export function walBytes(path: string): number {
   }
 }
 
-/** The suffixes of the markers, which this program writes: markers.ts has what they say. */
+/** The suffix of the marker of a corrupt file: `markers.ts` writes and reads both markers. */
 export const CORRUPT_SUFFIX = "-corrupt";
+/** The suffix of the marker of a failed fsync. */
 export const UNSYNCED_SUFFIX = "-unsynced";
+/** The suffixes of both markers. */
 export const MARKERS: readonly string[] = [CORRUPT_SUFFIX, UNSYNCED_SUFFIX];
 
 /** The suffixes of the files that SQLite and this program keep beside a database. */
 export const COMPANION_SUFFIXES = ["-wal", "-journal", "-shm", ...MARKERS];
 
+/** The suffix of {@linkcode restoreDirectory}. */
 export const RESTORE_SUFFIX = "-replacing";
 
 /** The directory that holds the old files during a restore, which renames it at its end. */
