@@ -140,7 +140,7 @@ export async function openPostgres(
   const { access = "create", maxInFlight = MAX_IN_FLIGHT, isServing = false } = options;
 
   // A role that only reads needs less of the tables. If one is missing, its statement fails.
-  const tables = access === "read" ? undefined : tablesVerifier(options.onWarning);
+  const tables = access === "read" ? undefined : tablesVerifier();
   await onFirst(reached, SCHEMA_TIMEOUT_MS, async (connection) => {
     if (!options.acceptsDistributed) await refuseDistributed(connection);
     if (await requireSchema(connection, options)) options.onCreate?.(url.database);

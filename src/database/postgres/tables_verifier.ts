@@ -1,14 +1,9 @@
-import type { OnWarning } from "../adapter.ts";
 import type { Connection } from "./connection.ts";
 import { PostgresFailure } from "./errors.ts";
 import type { PostgresHost } from "./url.ts";
 
-/**
- * Creates a verifier of the tables that a server writes. It verifies each host once.
- *
- * @param onWarning Called with what may make a 200 wrong, and often does not.
- */
-export function tablesVerifier(onWarning: OnWarning = () => {}) {
+/** Creates a verifier of the tables that a server writes. It verifies each host once. */
+export function tablesVerifier() {
   const verified = new Set<PostgresHost>();
   let schema: string | undefined;
 
@@ -24,8 +19,7 @@ export function tablesVerifier(onWarning: OnWarning = () => {}) {
      *
      * Nothing else is verified. Other changes of an operator make a statement fail, or its outcome
      * no success: each row that is inserted or found is compared with what was sent. Only a trigger
-     * that runs after that may change a plant that gets a 200. Many such triggers only notify, so
-     * they are named and not refused.
+     * that runs after that may change a plant that gets a 200.
      *
      * @throws {PostgresFailure} `UNSAFE`. The message says in one line what is wrong, and what to
      *   do.
@@ -47,9 +41,6 @@ export function tablesVerifier(onWarning: OnWarning = () => {}) {
 
       schema = expected;
       verified.add(host);
-
-      const triggers = tables.flatMap(({ late_triggers }) => late_triggers ?? []);
-      if (triggers.length > 0) onWarning(lateTriggers(triggers.join(", ")));
     },
   };
 }
@@ -65,10 +56,6 @@ function unlogged({ unlogged: name }: Table): string | undefined {
   return `${name} is UNLOGGED, so a crash of PostgreSQL would empty it: ALTER TABLE ${name} SET LOGGED`;
 }
 
-function lateTriggers(names: string): string {
-  return `A plant that a trigger changes or deletes after its insert gets a 200: see that none of these does: ${names}`;
-}
-
 /** A table of the migrations, as found. */
 interface Table {
   readonly name: string;
@@ -76,24 +63,14 @@ interface Table {
   readonly schema: string | null;
   /** The table or one of its partitions, if it is UNLOGGED. */
   readonly unlogged: string | null;
-  /** The triggers of plants that run after an insert has returned its row. */
-  readonly late_triggers: string | null;
   /** Privileges that a server needs, and the role lacks. Locking a row to read it needs UPDATE. */
   readonly missing_privileges: string | null;
 }
-
-/** Bits of `tgtype`, in `catalog/pg_trigger.h`. */
-const INSERT = 4;
-const BEFORE_OR_INSTEAD = 2 + 64;
 
 /** One row for each table. It takes no lock, so it never waits. */
 const TABLES = `SELECT name, quote_ident(nspname) AS schema,
     (SELECT min(part.relname) FROM pg_catalog.pg_class AS part WHERE part.relpersistence <> 'p'
       AND (part.oid = found.oid OR part.oid IN (SELECT relid FROM pg_partition_tree(found.oid)))) AS unlogged,
-    (SELECT string_agg(DISTINCT tgname, ', ') FROM pg_catalog.pg_trigger
-      WHERE (tgrelid = found.oid OR tgrelid IN (SELECT relid FROM pg_partition_tree(found.oid)))
-      AND name = 'plants' AND NOT tgisinternal AND tgenabled IN ('O', 'A')
-      AND tgtype & ${INSERT} > 0 AND tgtype & ${BEFORE_OR_INSTEAD} = 0) AS late_triggers,
     (SELECT string_agg(privilege || ' on ' || name, ', ')
       FROM unnest(ARRAY['INSERT', 'SELECT', 'UPDATE']) AS privilege
       WHERE NOT has_table_privilege(found.oid, privilege)) AS missing_privileges

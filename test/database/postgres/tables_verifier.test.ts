@@ -218,40 +218,6 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
     });
   });
 
-  test.concurrent.each<[what: string, changes: readonly string[], named: string | undefined]>([
-    ["after the insert", ["CREATE TRIGGER late AFTER INSERT ON plants"], "late"],
-    [
-      "at the commit",
-      ["CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON plants DEFERRABLE INITIALLY DEFERRED"],
-      "at_commit",
-    ],
-    [
-      "after the insert into a partition",
-      [...PARTITIONED, "CREATE TRIGGER late AFTER INSERT OR UPDATE ON even"],
-      "late",
-    ],
-    ["before the insert", ["CREATE TRIGGER early BEFORE INSERT ON plants"], undefined],
-    ["after an update", ["CREATE TRIGGER other AFTER UPDATE ON plants"], undefined],
-    ["of the tokens", ["CREATE TRIGGER other AFTER INSERT ON tokens"], undefined],
-  ])("warns of triggers if a plant that they change gets a 200: %s", async (_, changes, named) => {
-    await using database = await withTables();
-    const body = `BEGIN UPDATE plants SET "${TEXT}" = upper("${TEXT}") WHERE id = NEW.id; RETURN NEW; END`;
-    await database.run(
-      `CREATE FUNCTION ours() RETURNS trigger LANGUAGE plpgsql AS $$${body}$$`,
-      ...changes.map((change) =>
-        change.replace(/^CREATE .*TRIGGER .*$/, "$& FOR EACH ROW EXECUTE FUNCTION ours()"),
-      ),
-    );
-    const warnings: string[] = [];
-    await using server = await open(database.url, {
-      onWarning: (message) => void warnings.push(message),
-    });
-
-    const warning = `A plant that a trigger changes or deletes after its insert gets a 200: see that none of these does: ${named}`;
-    expect(warnings).toEqual(named === undefined ? [] : [warning]);
-    await probe(server);
-  });
-
   test.concurrent.each(REJECTING)(
     "takes no plant for stored that %s rejects, and quotes it nowhere",
     async (_, changes, code) => {
