@@ -1,7 +1,5 @@
-import { createPrivateKey, X509Certificate } from "node:crypto";
-
 import { withDeadline } from "../../async/timers.ts";
-import { codeOf, PostgresFailure, toFailure } from "./errors.ts";
+import { PostgresFailure, toFailure } from "./errors.ts";
 import { NONCE, SESSION_SETTINGS, verifySession } from "./session.ts";
 import { describeHost, type PostgresHost, type PostgresUrl } from "./url.ts";
 
@@ -98,10 +96,7 @@ export async function connectTo(
     });
   } catch (error) {
     close();
-
-    const failure = toFailure(error);
-    const isOfTls = codeOf(failure).startsWith("ERR_BORINGSSL");
-    throw isOfTls ? ((await keyFailure(url)) ?? failure) : failure;
+    throw toFailure(error);
   }
 
   async function establish(opened: Bun.SQL): Promise<Connection> {
@@ -133,25 +128,6 @@ export async function connectTo(
     await verify?.(connection);
     await tables?.verify(connection);
     return connection;
-  }
-}
-
-/** The fault of the client's own key: the TLS library does not name it. */
-async function keyFailure({ sslcert, sslkey }: PostgresUrl): Promise<PostgresFailure | undefined> {
-  if (sslcert === undefined || sslkey === undefined) return undefined;
-
-  try {
-    const [certificate, key] = await Promise.all([
-      Bun.file(sslcert).text(),
-      Bun.file(sslkey).text(),
-    ]);
-    if (/\bENCRYPTED\b/.test(key)) return new PostgresFailure("KEY_ENCRYPTED");
-
-    const fits = new X509Certificate(certificate).checkPrivateKey(createPrivateKey(key));
-    return fits ? undefined : new PostgresFailure("KEY_MISMATCH");
-  } catch {
-    // One of the files is not a certificate or a key.
-    return undefined;
   }
 }
 

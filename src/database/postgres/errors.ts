@@ -191,13 +191,12 @@ const WORDS: Readonly<Record<string, string>> = {
   // Files and settings of TLS
   ERR_INVALID_ARG_TYPE: "sslrootcert, sslcert or sslkey names an empty file",
   ERR_INVALID_ARG_VALUE: "PGSSLMODE in the environment is invalid: remove it",
-  ERR_BORINGSSL: "sslrootcert, sslcert or sslkey names a file without a certificate or key in PEM",
+  ERR_BORINGSSL:
+    "sslrootcert, sslcert or sslkey cannot be used: each must be PEM, and sslkey unencrypted and the key of sslcert",
   EACCES: "sslrootcert, sslcert or sslkey names a file that this user may not read",
   EISDIR: "sslrootcert, sslcert or sslkey names a directory",
   ENOENT: "sslrootcert, sslcert or sslkey names a missing file",
   ENOTDIR: "sslrootcert, sslcert or sslkey names a missing file",
-  KEY_ENCRYPTED: "sslkey names an encrypted key: decrypt it with openssl pkey",
-  KEY_MISMATCH: "sslkey names a key that does not belong to sslcert",
 
   // The handshake of TLS
   EPROTO: "the TLS handshake failed: the server may not trust sslcert",

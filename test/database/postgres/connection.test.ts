@@ -20,6 +20,7 @@ import { startProxy } from "../../support/tcp_proxy.ts";
 
 const TLS = join(ROOT, "test/support/tls");
 const FILES = "sslrootcert, sslcert or sslkey";
+const UNUSABLE = `${FILES} cannot be used: each must be PEM, and sslkey unencrypted and the key of sslcert (ERR_`;
 
 /**
  * Who has a password needs it, `tls` a connection with TLS, and who is named as a host is a
@@ -495,11 +496,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
         `${FILES} names a missing file (ENOTDIR)`,
       ],
       ["verify-full&sslrootcert=/", "127.0.0.1", `${FILES} names a directory (EISDIR)`],
-      [
-        `verify-full&sslrootcert=${ROOT}/package.json`,
-        "127.0.0.1",
-        `${FILES} names a file without a certificate or key`,
-      ],
+      [`verify-full&sslrootcert=${ROOT}/package.json`, "127.0.0.1", UNUSABLE],
     ] as const) {
       expect(await failureOf(at("tls", `?sslmode=${parameters}`, host))).toEqual(
         noServer(reason, host),
@@ -540,12 +537,8 @@ describe.skipIf(skipsCluster())("failover()", () => {
         own("localhost"),
         'it refuses the user: certificate authentication failed for user "example.org" (28000)',
       ],
-      [
-        "localhost",
-        own("localhost", encrypted),
-        "sslkey names an encrypted key: decrypt it with openssl pkey (KEY_",
-      ],
-      ["localhost", mismatch, "sslkey names a key that does not belong to sslcert (KEY_MISMATCH)"],
+      ["localhost", own("localhost", encrypted), UNUSABLE],
+      ["localhost", mismatch, UNUSABLE],
       // Nobody whom the server trusts has signed it.
       [
         "localhost",
