@@ -69,7 +69,6 @@ process.exitCode = await run(process.argv.slice(2), process.env, {
   settingsFile: isInstalled ? "/etc/plant-store/plant-store.env" : undefined,
   stdin: () => Bun.stdin.stream(),
   isTerminal,
-  isStdoutTerminal: isatty(1),
   isAnsi,
   canAsk: isTerminal && isatty(0),
   hasColors: isAnsi && !process.env["NO_COLOR"],

@@ -25,8 +25,6 @@ export interface Io {
 
   /** Whether stderr is a terminal. */
   readonly isTerminal: boolean;
-  /** Whether stdout is a terminal: the result goes to no file and to no program. */
-  readonly isStdoutTerminal: boolean;
   /** Whether that terminal understands escape sequences (ECMA-48). */
   readonly isAnsi: boolean;
   /** https://no-color.org */

@@ -1,11 +1,10 @@
 import { withAbort } from "../async/timers.ts";
-import { type Scope, SCOPES } from "../auth/authenticate.ts";
+import { SCOPES } from "../auth/authenticate.ts";
 import { mintToken } from "../auth/token_format.ts";
 import { type TokenRecord, TOKENS_MAX_AGE_MS, type TokenStore } from "../auth/token_store.ts";
 import type { DatabaseAdapter, OpenTokens } from "../database/adapter.ts";
 import { type RefusedAction, toCommandError } from "../database/refusals.ts";
 import { CommandError, ConfigError, escapeControls } from "../errors.ts";
-import { originOf } from "../server/http_server.ts";
 import { type Input, parseChoice, refusal } from "../settings/parsers.ts";
 import { type Call, DATABASE_FLAGS, type Subcommand } from "./command.ts";
 import { counted, quoted } from "./formatting.ts";
@@ -97,7 +96,7 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
 ];
 
 /** Stores a token, and prints it; deletes it again if it cannot be printed. */
-async function createToken({ argument: name, flags, config, adapter, io }: Call): Promise<void> {
+async function createToken({ argument: name, flags, adapter, io }: Call): Promise<void> {
   const { name: database, openForWriting, howToRun } = await adapter();
 
   const { expires, scope } = flags;
@@ -139,25 +138,7 @@ async function createToken({ argument: name, flags, config, adapter, io }: Call)
     io.stderr(
       `Created token "${name}" in "${database}". Save it: it cannot be shown again. ${end}\n`,
     );
-
-    // Elsewhere the secret would get into a log.
-    if (io.isTerminal && io.isStdoutTerminal)
-      io.stderr(trial(originOf(await config()), token, scopes));
   });
-}
-
-/** A line for a shell that tries a token. It stores nothing: the server may be in production. */
-function trial(origin: string, token: string, scopes: readonly Scope[]): string {
-  const bearer = `-H 'Authorization: Bearer ${token}'`;
-  const [meaning, call] = scopes.includes("write")
-    ? [
-        "This stores nothing: 400 means that the token is accepted, and 401 that it is not.",
-        `${origin}/plants ${bearer} -H 'Content-Type: application/json' -d '{}'`,
-      ]
-    : ["", `${origin}/metrics ${bearer}`];
-
-  const soon = `Running servers accept it within ${TOKENS_MAX_AGE_MS / 1_000} seconds. Try it:`;
-  return `\n${soon}\n\n  curl -i ${call}\n\n${meaning && `${meaning}\n`}`;
 }
 
 async function whyNotAdded(tokens: TokenStore, name: string, toDelete: string): Promise<string> {
