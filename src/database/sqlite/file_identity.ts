@@ -1,8 +1,8 @@
 // Which file is at a path, and whether it is still the one that SQLite has open.
-import { statSync } from "node:fs";
+import { lstatSync, statSync } from "node:fs";
 
 import { DatabaseError } from "../database.ts";
-import { walFile } from "./path.ts";
+import { databaseFile, walFile } from "./path.ts";
 
 /** Why a commit that is on the disk may not be acknowledged. */
 export interface Loss {
@@ -23,6 +23,7 @@ export interface Loss {
  *   folder.
  */
 export function watchFiles(path: string): () => Loss | undefined {
+  const file = databaseFile(path);
   const wal = walFile(path);
   const identity = requireIdentity(path);
   const walIdentity = requireIdentity(wal);
@@ -35,7 +36,9 @@ export function watchFiles(path: string): () => Loss | undefined {
     if (now === undefined) return { reason: lost(path), isFinal: false };
     // SQLite never opens them again. A new process does.
     if (now !== identity) return { reason: lost(path), isFinal: true, isReplaced: true };
-    if (identityOf(wal) !== walIdentity) return { reason: lost(wal), isFinal: true };
+    // Behind a link, another process would look for the WAL elsewhere.
+    if (identityOf(wal) !== walIdentity || isLink(file))
+      return { reason: lost(wal), isFinal: true };
     return undefined;
   };
 }
@@ -76,6 +79,10 @@ export function identityOf(path: string): string | undefined {
   } catch {
     return undefined;
   }
+}
+
+function isLink(path: string): boolean {
+  return lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink() === true;
 }
 
 function requireIdentity(path: string): string {

@@ -17,6 +17,13 @@ const LOSSES: [what: string, lose: (at: (name: string) => string) => void][] = [
   ["a link that is led to another file", (at) => renameSync(at("other-link.db"), at("link.db"))],
   // SQLite puts the WAL beside the file, not beside the link.
   ["a WAL that is removed from beside a linked file", (at) => rmSync(at("real.db-wal"))],
+  [
+    "a file that is moved, with a link to it in its place",
+    (at) => {
+      renameSync(at("real.db"), at("moved.db"));
+      symlinkSync("moved.db", at("real.db"));
+    },
+  ],
 ];
 
 test.each(LOSSES)("%s is noticed while the database is open", async (_what, lose) => {
