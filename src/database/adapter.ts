@@ -149,7 +149,7 @@ export interface CreationOptions {
 /** How a server opens its database. */
 export interface ServingOptions extends CreationOptions {
   /** Makes the queue over a store of the database. */
-  readonly gather: Gather;
+  readonly makeQueue: MakeQueue;
   /**
    * Reads the URL again: the password in it may have been rotated.
    *
@@ -167,7 +167,7 @@ export interface ServingOptions extends CreationOptions {
  *
  * @param maxInFlight How many batches the store commits at once.
  */
-export type Gather = (store: PlantStore, maxInFlight: number) => GroupCommit;
+export type MakeQueue = (store: PlantStore, maxInFlight: number) => GroupCommit;
 
 /** The database of a server. No server reads plants. */
 export interface ServingDatabase extends AsyncDisposable {

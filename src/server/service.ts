@@ -5,7 +5,7 @@ import type { Logger } from "@logtape/logtape";
 import { repeat, withAbort, withDeadline } from "../async/timers.ts";
 import type { TokenCache } from "../auth/token_cache.ts";
 import { version } from "../build/version.ts" with { type: "macro" };
-import type { Gather } from "../database/adapter.ts";
+import type { MakeQueue } from "../database/adapter.ts";
 import { toCommandError } from "../database/refusals.ts";
 import { CommandError, ConfigError, PlantStoreError, QuietFailure, reasonOf } from "../errors.ts";
 import { type GroupCommit, groupCommit } from "../group_commit/group_commit.ts";
@@ -171,7 +171,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
   }
 
   const observer = createObserver({ ...logging, metrics, tracing }, config);
-  const makeQueue: Gather = (store, maxInFlight) =>
+  const makeQueue: MakeQueue = (store, maxInFlight) =>
     groupCommit(store, {
       queueLimit: config.queueLimit,
       timeoutMs: config.requestTimeoutMs,
@@ -182,7 +182,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
   // Opening may wait for a lock or a disk. Meanwhile the rest of the program is loaded.
   const opening = requireSafePlace(config, (sentence) => log.warning(sentence)).then(() =>
     config.database.openForServing({
-      gather: tracing?.tracePlants(makeQueue) ?? makeQueue,
+      makeQueue: tracing?.tracePlants(makeQueue) ?? makeQueue,
       readUrl: urlReader(config),
       create: !config.production,
       onCreate: (created) => log.info(`Initialized empty database "${created}"`),

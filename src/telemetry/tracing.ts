@@ -29,7 +29,7 @@ import {
   TracerProvider,
 } from "@opentelemetry/sdk-trace";
 
-import type { Gather } from "../database/adapter.ts";
+import type { MakeQueue } from "../database/adapter.ts";
 import { PlantStoreError, reasonOf } from "../errors.ts";
 import type { PlantStore } from "../group_commit/plant_store.ts";
 import type { CompletedRequest } from "../http/observer.ts";
@@ -46,7 +46,7 @@ export interface TracingOptions {
   readonly warn: (message: string, properties: Readonly<Record<string, unknown>>) => void;
 }
 
-type NewPlant = Parameters<ReturnType<Gather>["add"]>[0];
+type NewPlant = Parameters<ReturnType<MakeQueue>["add"]>[0];
 
 type Fetch = (request: Request) => Response | Promise<Response>;
 
@@ -136,10 +136,10 @@ export function startTracing(options: TracingOptions) {
      * Makes a span of each plant's way to the disk, below that of its request. It says where the
      * plant waited: in the queue, or for the commit of its batch.
      *
-     * @param gather Makes a queue over a store.
+     * @param makeQueue Makes a queue over a store.
      */
     tracePlants:
-      (gather: Gather): Gather =>
+      (makeQueue: MakeQueue): MakeQueue =>
       (store, maxInFlight) => {
         const waiting = new Map<NewPlant, { readonly span: Span; readonly since: number }>();
 
@@ -162,7 +162,7 @@ export function startTracing(options: TracingOptions) {
             }
           },
         };
-        const commits = gather(timed, maxInFlight);
+        const commits = makeQueue(timed, maxInFlight);
 
         return {
           size: () => commits.size(),

@@ -21,7 +21,7 @@ const OTHERS = range(1, 10).map((id) => fern({ id: BigInt(id), [TEXT]: `Fern ${i
 /** Adds all of them in one batch, with the refused one among them, and gives what it rejects with. */
 async function refusalIn(url: string, change: () => unknown): Promise<unknown> {
   await using database = await adapterOf(url).openForServing({
-    gather: (store, maxInFlight) => groupCommit(store, { maxInFlight }),
+    makeQueue: (store, maxInFlight) => groupCommit(store, { maxInFlight }),
     create: true,
   });
   await change();

@@ -19,7 +19,7 @@ const IDS = 60;
 /** Makes the queue of a server from the stores of its databases. */
 type Spread = (
   storeOf: (plant: NewPlant) => PlantStore,
-  gather: (store: PlantStore) => GroupCommit,
+  makeQueue: (store: PlantStore) => GroupCommit,
 ) => GroupCommit;
 
 /** What is simulated. */
@@ -32,7 +32,7 @@ export interface SimulationOptions {
   readonly spread?: Spread;
 }
 
-const first: Spread = (storeOf, gather) => gather(storeOf(fern()));
+const first: Spread = (storeOf, makeQueue) => makeQueue(storeOf(fern()));
 
 /**
  * Servers add plants to databases that fail in every way that the seed has; in the end all is well,

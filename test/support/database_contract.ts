@@ -46,11 +46,11 @@ export function testServingContract(
   adapter: string,
   open: (options: ServingOptions) => Promise<ServingDatabase>,
 ): void {
-  const gather = (...[store, maxInFlight]: Parameters<ServingOptions["gather"]>) =>
+  const makeQueue = (...[store, maxInFlight]: Parameters<ServingOptions["makeQueue"]>) =>
     groupCommit(store, { maxInFlight });
 
   test(`${adapter} keeps the contract of ServingDatabase`, async () => {
-    await using database = await open({ gather, create: true });
+    await using database = await open({ makeQueue, create: true });
 
     expect(await database.ready()).toEqual([]);
     const plant = fern({ id: 7n });

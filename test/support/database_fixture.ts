@@ -30,7 +30,7 @@ export async function openWorker(path: string, options: Partial<ServingOptions> 
   const database = await openSqliteWorker(path, {
     create: true,
     ...options,
-    gather(store) {
+    makeQueue(store) {
       gathered.resolve(store);
       return groupCommit(store);
     },

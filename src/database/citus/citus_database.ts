@@ -133,7 +133,7 @@ export async function serveCitus(
   reached: Reached,
   options: CitusServingOptions,
 ): Promise<ServingDatabase> {
-  const { gather, create = false, onCreate, onWarning = () => {}, onInfo = () => {} } = options;
+  const { makeQueue, create = false, onCreate, onWarning = () => {}, onInfo = () => {} } = options;
   const { coordinatorTimeoutMs = COORDINATOR_TIMEOUT_MS } = options;
   const access = create ? "create" : "write";
 
@@ -160,7 +160,7 @@ export async function serveCitus(
   return {
     plants: shardedCommit(
       ({ id }) => shardOf(map.current(), id).node,
-      (id) => gather({ add, probe: () => nodeFor(id).probe() }, MAX_IN_FLIGHT),
+      (id) => makeQueue({ add, probe: () => nodeFor(id).probe() }, MAX_IN_FLIGHT),
     ),
 
     /** Resolves once one node can store plants: a dead one must not empty the load balancer. */

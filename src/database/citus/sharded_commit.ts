@@ -7,11 +7,11 @@ import type { NewPlant } from "../../plant/plant.ts";
  * own batches, so that a part which hangs holds up its own plants only.
  *
  * @param partOf The part that keeps a plant.
- * @param gather Makes the group commit over a part, once.
+ * @param makeQueue Makes the group commit over a part, once.
  */
 export function shardedCommit<Part>(
   partOf: (plant: NewPlant) => Part,
-  gather: (part: Part) => GroupCommit,
+  makeQueue: (part: Part) => GroupCommit,
 ): GroupCommit {
   const commits = new Map<Part, GroupCommit>();
   let isDraining = false;
@@ -23,7 +23,7 @@ export function shardedCommit<Part>(
       if (known !== undefined) return known.add(plant);
 
       if (isDraining) return Promise.reject(new PlantStoreError("shutting_down"));
-      const made = gather(part);
+      const made = makeQueue(part);
       commits.set(part, made);
       return made.add(plant);
     },

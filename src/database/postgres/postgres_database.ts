@@ -211,7 +211,7 @@ export async function openPostgres(
  */
 export async function servePostgres(
   reached: Reached,
-  { gather, create = false, onCreate, onWarning }: ServingOptions,
+  { makeQueue, create = false, onCreate, onWarning }: ServingOptions,
 ): Promise<ServingDatabase> {
   const access = create ? "create" : "write";
   const options = { access, isServing: true, onCreate, onWarning } as const;
@@ -219,7 +219,7 @@ export async function servePostgres(
 
   return {
     ...database,
-    plants: gather(plants, MAX_IN_FLIGHT),
+    plants: makeQueue(plants, MAX_IN_FLIGHT),
     async ready() {
       await plants.probe();
       return [];

@@ -99,7 +99,7 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
 export async function openSqliteWorker(
   path: string,
   {
-    gather,
+    makeQueue,
     create = false,
     onCreate = () => {},
     onWarning = () => {},
@@ -135,7 +135,7 @@ export async function openSqliteWorker(
   };
 
   return {
-    plants: gather(store, 1),
+    plants: makeQueue(store, 1),
     async ready() {
       await store.probe();
       return [];

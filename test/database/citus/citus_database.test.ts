@@ -34,7 +34,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
   const adapter = (of = cluster.url) => adapterOf(of);
   /** The adapter of the coordinator as a PostgreSQL. */
   const onPostgres = () => adapterOf(cluster.coordinatorUrl);
-  const gather: ServingOptions["gather"] = (store, maxInFlight) =>
+  const makeQueue: ServingOptions["makeQueue"] = (store, maxInFlight) =>
     groupCommit(store, { maxInFlight, timeoutMs: 10_000 });
 
   /** Opens the cluster for a command. */
@@ -59,7 +59,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
     const log: string[] = [];
     using reached = await reach(url());
     const opened = await serveCitus(reached, {
-      gather,
+      makeQueue,
       onInfo: (message) => void log.push(message),
       onWarning: (message) => void log.push(message),
       ...options,
@@ -107,9 +107,9 @@ describe.skipIf(skipsCitus())("Citus", () => {
     await cluster.removeRows();
     let queues = 0;
     await using opened = await open({
-      gather(store, maxInFlight) {
+      makeQueue(store, maxInFlight) {
         queues++;
-        return gather(store, maxInFlight);
+        return makeQueue(store, maxInFlight);
       },
     });
     const plants = Array.from({ length: 200 }, (_, id) => fern({ id }));
@@ -123,7 +123,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
   test("a plant whose node is down is unavailable; those of the others are stored, and readiness names the node", async () => {
     await cluster.removeRows();
     await using opened = await open({
-      gather: (store) => groupCommit(store, { timeoutMs: 1_500 }),
+      makeQueue: (store) => groupCommit(store, { timeoutMs: 1_500 }),
     });
     const workers = await cluster.workers();
     const [first] = workers;
@@ -234,7 +234,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
     const [worker] = await cluster.workers();
     const ofWorker = adapter(citusUrl(worker?.url as string));
     const message = `the server is worker ${worker?.id} of a Citus cluster; use the URL of its coordinator`;
-    await expect(ofWorker.openForServing({ gather })).rejects.toThrow(message);
+    await expect(ofWorker.openForServing({ makeQueue })).rejects.toThrow(message);
     await expect(ofWorker.openForWriting({ create: true })).rejects.toThrow(message);
     await expect(ofWorker.openPlants()).rejects.toThrow(message);
     await expect(ofWorker.openForListing()).rejects.toThrow(message);
@@ -253,7 +253,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
       try {
         while ((await worker.run(`SHOW ${setting}`))[0]?.[setting as string] !== value)
           await Bun.sleep(20);
-        await expect(adapter().openForServing({ gather })).rejects.toThrow(name);
+        await expect(adapter().openForServing({ makeQueue })).rejects.toThrow(name);
       } finally {
         await worker.run(`ALTER SYSTEM RESET ${setting}`, "SELECT pg_reload_conf()");
       }
@@ -278,7 +278,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
   test("right after a move, a plant that is found waits for the synchronous standby of the new node", async () => {
     await cluster.removeRows();
     await using opened = await open({
-      gather: (store) => groupCommit(store, { timeoutMs: 1_000 }),
+      makeQueue: (store) => groupCommit(store, { timeoutMs: 1_000 }),
     });
     const plant = fern();
     await opened.plants.add(plant);
@@ -375,7 +375,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
       const results = await Promise.allSettled(plants.map((plant) => opened.plants.add(plant)));
       const outcomes = new Set(results.map(({ status }) => status));
       expect(outcomes).toEqual(new Set(["fulfilled", "rejected"]));
-      await expect(adapter().openForServing({ gather })).rejects.toThrow(
+      await expect(adapter().openForServing({ makeQueue })).rejects.toThrow(
         `node ${worker.id} lacks the metadata of Citus: run start_metadata_sync_to_node() on the coordinator`,
       );
     } finally {
@@ -428,12 +428,12 @@ describe.skipIf(skipsCitus())("Citus", () => {
     await cluster.empty();
     await onPostgres().migrate({ dryRun: false });
     await cluster.run(insertOf(fern(), ivy({ id: -1n })));
-    await using before = await onPostgres().openForServing({ gather });
+    await using before = await onPostgres().openForServing({ makeQueue });
     expect(await before.plants.add(fern())).toBe("present");
     const local =
       'its plants are not distributed: stop the servers, and run plant-store migrate --database "$DATABASE_URL"';
     for (const create of [false, true])
-      await expect(adapter().openForServing({ gather, create })).rejects.toThrow(local);
+      await expect(adapter().openForServing({ makeQueue, create })).rejects.toThrow(local);
     await expect(adapter().openPlants()).rejects.toThrow(local);
 
     const dry = await adapter().migrate({ dryRun: true });
@@ -446,7 +446,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
     expect(await plantsOf(adapter())).toEqual([ivy({ id: -1n }), fern()]);
 
     const distributed = "Citus has distributed its plants: use its URL with the scheme citus";
-    await expect(onPostgres().openForServing({ gather })).rejects.toThrow(distributed);
+    await expect(onPostgres().openForServing({ makeQueue })).rejects.toThrow(distributed);
     await expect(onPostgres().openForWriting()).rejects.toThrow(distributed);
     await expect(onPostgres().openPlants()).rejects.toThrow(distributed);
     const unavailable = {
@@ -469,7 +469,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
 
     await cluster.run("SELECT undistribute_table('plants')");
 
-    await using opened = await onPostgres().openForServing({ gather });
+    await using opened = await onPostgres().openForServing({ makeQueue });
     expect(await opened.plants.add(fern())).toBe("present");
     expect(await opened.plants.add(ivy({ id: 3n }))).toBe("added");
     expect(await plantsOf(onPostgres())).toEqual([fern(), moss({ id: 2n }), ivy({ id: 3n })]);
@@ -489,7 +489,7 @@ describe.skipIf(skipsCitus())("Citus", () => {
     await cluster.run("SELECT create_reference_table('plants')");
     const message = `plants is not distributed by id: stop the servers, run undistribute_table('plants'), and then run plant-store migrate --database "$DATABASE_URL"`;
     const of = adapter();
-    await expect(of.openForServing({ gather })).rejects.toThrow(message);
+    await expect(of.openForServing({ makeQueue })).rejects.toThrow(message);
     await expect(of.openPlants()).rejects.toThrow(message);
     await expect(of.migrate({ dryRun: true })).rejects.toThrow(message);
   });
@@ -517,10 +517,10 @@ describe.skipIf(skipsCitus())("Citus", () => {
   test("servers that may create tables, and start on an empty cluster at once, distribute it once", async () => {
     await cluster.empty();
     const server = adapter();
-    await expect(server.openForServing({ gather })).rejects.toThrow("run plant-store migrate");
+    await expect(server.openForServing({ makeQueue })).rejects.toThrow("run plant-store migrate");
 
     const opened = await Promise.all(
-      [1, 2, 3].map(() => server.openForServing({ create: true, gather })),
+      [1, 2, 3].map(() => server.openForServing({ create: true, makeQueue })),
     );
     const outcomes = await Promise.all(opened.map((each) => each.plants.add(fern())));
     expect(outcomes.toSorted()).toEqual(["added", "present", "present"]);

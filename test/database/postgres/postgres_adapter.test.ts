@@ -24,7 +24,7 @@ describe.skipIf(skipsCluster())("the adapter of a plain PostgreSQL", () => {
     [
       "openForServing",
       4,
-      (of) => disposing(of.openForServing({ gather: (store) => groupCommit(store) })),
+      (of) => disposing(of.openForServing({ makeQueue: (store) => groupCommit(store) })),
     ],
     ["openForWriting", 1, (of) => disposing(of.openForWriting({ create: true }))],
     ["openPlants", 1, (of) => disposing(of.openPlants())],
@@ -47,7 +47,7 @@ describe.skipIf(skipsCluster())("the adapter of a plain PostgreSQL", () => {
   ])("a rejected user is read again, from a URL of PostgreSQL only: %s", async (url, reason) => {
     const adapter = adapterOf(`postgres://nobody:old@127.0.0.1:${cluster().port}/postgres`);
     const opening = adapter.openForServing({
-      gather: (store) => groupCommit(store),
+      makeQueue: (store) => groupCommit(store),
       readUrl: async () => url,
     });
 
