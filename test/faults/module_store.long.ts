@@ -4,7 +4,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 
-import { walBytes } from "../../src/database/sqlite/path.ts";
+import { walFileBytes } from "../../src/database/sqlite/path.ts";
 import { installPackage } from "../support/installed_package.ts";
 import { INTACT, worse } from "../support/ledger.ts";
 import { limited, printedSeed, randomFrom, randomPlants, startLoad } from "../support/load.ts";
@@ -167,7 +167,7 @@ function failedSyncs(program: readonly string[], runtime: string) {
     expect(await exitCodeOf(server.child)).toBe(hasFailed ? 1 : 0);
 
     // SQLite would move it into the database, and trust what the disk may not have.
-    if (hasFailed && url !== undefined) expect(walBytes(disk.database)).toBeGreaterThan(0);
+    if (hasFailed && url !== undefined) expect(walFileBytes(disk.database)).toBeGreaterThan(0);
 
     const cached = ledger.judge(disk.database);
     if (failSync % 2 === 0) disk.losePower();

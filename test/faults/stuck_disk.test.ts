@@ -2,7 +2,7 @@ import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { copyFileSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 
-import { walBytes } from "../../src/database/sqlite/path.ts";
+import { walFileBytes } from "../../src/database/sqlite/path.ts";
 import { bearer, post, TOKEN, untilTokenIs } from "../support/client.ts";
 import { makeLedger } from "../support/ledger.ts";
 import { getBytes, limited, newPlants, postBytes, verdictOf } from "../support/load.ts";
@@ -195,7 +195,7 @@ test.concurrent.skipIf(skipsShim())(
     const large = () => ({ ...next(), [TEXT]: "x".repeat(4_000) });
     const load = server.load({ next: () => (disk.isRaised("hit") ? undefined : large()) });
     await load.end;
-    const wal = walBytes(disk.database);
+    const wal = walFileBytes(disk.database);
     expect(wal).toBeGreaterThan(0);
 
     // The stop waits for its rest: the process is still there when the disk responds again.
@@ -207,7 +207,7 @@ test.concurrent.skipIf(skipsShim())(
     disk.clear("hang-checkpoint");
 
     expect(await exitCodeOf(child)).toBe(1);
-    expect(walBytes(disk.database)).toBe(wal);
+    expect(walFileBytes(disk.database)).toBe(wal);
   },
 );
 
@@ -221,11 +221,11 @@ test.concurrent.skipIf(skipsShim())(
     const next = newPlants("checkpoint at the stop");
     const large = () => ({ ...next(), [TEXT]: "x".repeat(4_000) });
     await server.load({ next: () => (disk.isRaised("hit") ? undefined : large()) }).end;
-    const wal = walBytes(disk.database);
+    const wal = walFileBytes(disk.database);
 
     expect(await stop(server)).toBe(0);
     expect(await stderr.end).toContain("Cannot close the database: the disk does not respond");
-    expect(walBytes(disk.database)).toBe(wal);
+    expect(walFileBytes(disk.database)).toBe(wal);
     server.requireIntact();
   },
 );

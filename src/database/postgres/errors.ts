@@ -79,9 +79,9 @@ export interface Consequences {
   readonly connection: "keep" | "close" | "close all";
   /**
    * `repeat` the work while there is time, on another connection if its own is closed; `refuse` it,
-   * because storage is unavailable; `refuse data` of one plant; or report a `fault`, which is a bug.
+   * because storage is unavailable; `refuse data` of one plant; or report a `bug`.
    */
-  readonly work: "repeat" | "refuse" | "refuse data" | "fault";
+  readonly work: "repeat" | "refuse" | "refuse data" | "bug";
   /** Whether connecting fails with it until somebody acts: then nothing waits for a connection. */
   readonly isLasting: boolean;
 }
@@ -107,11 +107,11 @@ const CONSEQUENCES: readonly (readonly [codes: RegExp, Consequences])[] = [
   [/^(?:UNSAFE|0A000)/, { connection: "close all", work: "refuse", isLasting: true }],
 ];
 
-const FAULT: Consequences = { connection: "close", work: "fault", isLasting: true };
+const BUG: Consequences = { connection: "close", work: "bug", isLasting: true };
 
 /** The consequences of an error for the connection, for the work that met it, and for connecting. */
 export function consequencesOf(error: unknown): Consequences {
-  return CONSEQUENCES.find(([codes]) => codes.test(codeOf(error)))?.[1] ?? FAULT;
+  return CONSEQUENCES.find(([codes]) => codes.test(codeOf(error)))?.[1] ?? BUG;
 }
 
 /**
@@ -121,7 +121,7 @@ export function consequencesOf(error: unknown): Consequences {
 export function rejectionOf(error: unknown): unknown {
   const { work } = consequencesOf(error);
   if (work === "refuse data") return new PlantStoreError("internal", undefined, { cause: error });
-  if (work === "fault") return error;
+  if (work === "bug") return error;
 
   const reason = forCode(REASONS, codeOf(error)) ?? "storage is gone";
   const message = `${reason}; the plant may or may not be stored, send it again later`;

@@ -3,7 +3,7 @@ import { basename } from "node:path";
 import { isSystemError, PlantStoreError } from "../../errors.ts";
 import { DatabaseError } from "../database.ts";
 import { lockHolders } from "./lock_holders.ts";
-import { databaseFile, walBytes } from "./path.ts";
+import { databaseFile, walFileBytes } from "./path.ts";
 import { closedDirectoryFault, storageFault } from "./storage_fault.ts";
 
 // What an error of SQLite means for a plant, for the store, and for the next process. `toFileError` says it to the
@@ -213,7 +213,7 @@ function operatorReason(error: Error, path: string): string {
 
   if (code !== CODES.CORRUPT) return message;
   // SQLite reads a WAL into whatever file is beside it.
-  const isCopied = walBytes(path) > 0;
+  const isCopied = walFileBytes(path) > 0;
   return `it is corrupt (${message})${isCopied ? foreignWal(path) : ""}`;
 }
 

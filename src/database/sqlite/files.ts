@@ -8,7 +8,7 @@ import type { DatabaseAccess } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { howToRunOn } from "./advice.ts";
 import { requireUnmarked } from "./markers.ts";
-import { databaseFile, restoreDirectory, walBytes } from "./path.ts";
+import { databaseFile, restoreDirectory, walFileBytes } from "./path.ts";
 import { accessFault, storageFault } from "./storage_fault.ts";
 import { createPrivateFile, readTrusted, requireTrustedPlace } from "./trust.ts";
 
@@ -64,7 +64,7 @@ function requireNoLeftovers(file: string): void {
 
   // SQLite removes the WAL of a file that is missing or empty, and with it the plants that are only
   // there. Looks at the WAL first: whoever creates a database has written to the file before.
-  if (walBytes(file) > 0 && !statSync(file, { throwIfNoEntry: false })?.size) {
+  if (walFileBytes(file) > 0 && !statSync(file, { throwIfNoEntry: false })?.size) {
     throw new DatabaseError(
       `"${basename(file)}-wal" holds plants of a file that is not there: never move or delete it; put that file back beside it, or restore a backup, which keeps it`,
     );

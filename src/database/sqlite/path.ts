@@ -107,8 +107,8 @@ export function walFile(path: string): string {
   return `${databaseFile(path)}-wal`;
 }
 
-/** The size of the WAL of a database, in bytes; 0 if there is none or it cannot be reached. */
-export function walBytes(path: string): number {
+/** The size of the file of the WAL, in bytes; 0 if there is none or it cannot be reached. */
+export function walFileBytes(path: string): number {
   try {
     return statSync(walFile(path), { throwIfNoEntry: false })?.size ?? 0;
   } catch {

@@ -23,7 +23,7 @@ import {
   databaseFile,
   makeDirectory,
   restoreDirectory,
-  walBytes,
+  walFileBytes,
 } from "./path.ts";
 import { allTokens, PAGE_TOKENS, TOKEN_PAGE } from "./token_pages.ts";
 import { requireOwnDirectory, requireOwner, requireTrustedPlace } from "./trust.ts";
@@ -124,7 +124,7 @@ function requireUsable(source: string, owner?: number): void {
     // Whoever can replace a backup decides which tokens are accepted: the file behind a link, or the link.
     for (const place of [databaseFile(source), source]) requireOwnDirectory(place, owner);
     // The newest plants of a file in use, or of a copy of it, are in the WAL.
-    if (walBytes(source) > 0)
+    if (walFileBytes(source) > 0)
       throw new DatabaseError(
         `it has a WAL beside it ("${basename(source)}-wal"); to make a backup of it, ${howToRunOn("backup FILE", databaseFile(source))}`,
       );

@@ -6,7 +6,7 @@ import { type SqliteConnection, valueFrom } from "./driver.ts";
 import { isFailedSync, isLocked } from "./errors.ts";
 import { isOnePage } from "./files.ts";
 import { clearUnsynced } from "./markers.ts";
-import { walBytes } from "./path.ts";
+import { walFileBytes } from "./path.ts";
 
 /**
  * Lets a connection write through a WAL, with an fsync for each commit, and opens the WAL.
@@ -143,7 +143,7 @@ export function closeAsItWas(connection: SqliteConnection, file = ""): void {
   try {
     // The reader leaves an empty WAL where there is none. Without its WAL, a file that has just begun
     // would look like one whose WAL was lost.
-    if (walBytes(file) > 0 || isOnePage(file)) {
+    if (walFileBytes(file) > 0 || isOnePage(file)) {
       reader = connection.openReader();
       guardWal(reader);
     }

@@ -48,7 +48,7 @@ test.each([
   ["tables that Citus has distributed since close all", "0A000", "close all", "refuse", true],
   ["data that is refused keeps the connection", "23505", "keep", "refuse data", true],
   ["an index that is being built keeps the connection", "REINDEX", "keep", "repeat", false],
-  ["what is not known is a bug", "42601", "close", "fault", true],
+  ["what is not known is a bug", "42601", "close", "bug", true],
 ] as const)("%s: %s", (_what, code, connection, work, isLasting) => {
   const failure = new PostgresFailure(code);
   expect(consequencesOf(failure)).toEqual({ connection, work, isLasting });
