@@ -1,7 +1,7 @@
 import { licensesOfProgram } from "./licenses.ts" with { type: "macro" };
 
 /**
- * A text, once the program is built. From source, only what loads this file waits for the bundle
- * that it is made from.
+ * The licenses of the program. The build writes the text in here. From source, loading this file
+ * bundles the program first: so only the command that prints the text loads it.
  */
 export const LICENSES: string = await licensesOfProgram();

@@ -9,7 +9,7 @@ const GIT_DIR = join(import.meta.dir, "../../.git");
  * (https://bun.com/docs/bundler/macros):
  *
  * - At the tag of the package's version: `1.0.0`;
- * - At any other commit, that too, with `.dirty` for uncommitted changes:
+ * - At any other commit, followed by the commit, and by `.dirty` if there are uncommitted changes:
  *   `1.0.0+de376be.dirty`;
  * - Without Git, the package's version.
  */

@@ -218,7 +218,7 @@ async function addTokens(
     await eventLoopTurn();
   }
 
-  // What is there counts, and not what was added: another import may run at the same time.
+  // Judges by the tokens that are stored now: another import may run at the same time.
   const after = byDigest(await tokens.list());
   const valid: string[] = [];
   const revoked: string[] = [];

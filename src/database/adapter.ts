@@ -42,9 +42,10 @@ export interface DatabaseAdapter {
   readonly howToRun: (command: string) => string;
 
   /**
-   * Looks where the database is: there, it can be opened, and may be lost.
+   * Finds out why the place of the database could lose it, although it can be opened there: a network
+   * file system, say.
    *
-   * @returns Why, and what to do; `undefined` if nothing speaks against its place.
+   * @returns The reason, and what to do; `undefined` if the place is safe.
    */
   placeFault(): Promise<string | undefined>;
 

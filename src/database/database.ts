@@ -67,11 +67,11 @@ export const PAGE_PLANTS = 4_000;
 export const PAGE_TEXT = 2 ** 20;
 
 /**
- * Reads all plants a page at a time, by key and not by offset: the cost of a page does not grow
- * with how many came before. Or all of what else has an id.
+ * Reads all plants, or other items with an id, a page at a time. It pages by key and not by offset, so
+ * the cost of a page does not grow with the number of items before it.
  *
- * @param pageFrom Reads a page: some plants with this id or a greater one, ordered by id; none
- *   after the last plant.
+ * @param pageFrom Reads a page: some items with this id or a greater one, ordered by id; none
+ *   after the last item.
  */
 export async function* keysetPages<Item extends Pick<NewPlant, "id">>(
   pageFrom: (id: bigint) => readonly Item[] | Promise<readonly Item[]>,

@@ -66,7 +66,7 @@ export async function runService(
   if (lifetime.failed.aborted) throw new QuietFailure();
 }
 
-/** What the log has first. */
+/** The first lines of the log. */
 export interface Beginning {
   /** The file of settings that was read. @default none */
   readonly settingsFile: string | undefined;

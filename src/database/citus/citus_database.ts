@@ -54,7 +54,7 @@ const MAP_TIMEOUT_MS = 10_000;
  */
 const COORDINATOR_TIMEOUT_MS = 10 * 60 * 1_000;
 
-/** What is told of a cluster. */
+/** Where to report on a cluster. */
 type Log = Required<Pick<ServingOptions, "onWarning" | "onInfo">>;
 
 /** How a command opens it. */

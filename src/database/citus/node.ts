@@ -49,7 +49,7 @@ function refusalOf({ hosts, synced }: ShardMap, node: NodeId): PostgresFailure |
 
 /** One node of a cluster. Its pools are its own: whatever blocks it blocks no other node. */
 export class CitusNode {
-  /** The id of the node in Citus's catalog. */
+  /** The group of the node in `pg_dist_node`; 0 is the coordinator's. */
   readonly id: NodeId;
   /** For plants, and for the probe: whatever blocks that pool blocks every plant of the node. */
   readonly pool: Pool;

@@ -7,7 +7,8 @@ import type { Work } from "./pool.ts";
 import { plantFrom, type PlantRow, ROW } from "./postgres_plants.ts";
 import { bigintArray, plants } from "./schema.ts";
 
-// What an operator does with single plants. Each returns once the synchronous standby has it.
+// What an operator does with single plants, and how many there are. Finding and deleting return once
+// the synchronous standby has what was found or deleted.
 
 /** Drizzle writes each statement once; a connection runs it. */
 const db = drizzle.mock();
