@@ -504,17 +504,6 @@ test.skipIf(skipsStrace()).each(OPENING)(
   },
 );
 
-test.skipIf(skipsStrace())(
-  "a restore copies by reading and writing where copy_file_range is refused",
-  async () => {
-    using here = await world();
-    const program = injecting("copy_file_range", undefined, "error=EPERM");
-    const ended = await runToEnd({ ...here.options, program, args: ["restore", "saved.db"] });
-    expect(ended).toMatchObject({ exitCode: 0, stderr: expect.stringMatching(DONE) });
-    expect(await here.exported()).toBe(RESTORED);
-  },
-);
-
 test("a backup that was copied by hand beside the WAL of the file before is refused, and a restore puts it right", async () => {
   using here = await world();
   // Moves everything out of the WAL.

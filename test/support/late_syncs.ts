@@ -3,7 +3,7 @@ import { dirname } from "node:path";
 
 /** The system calls that {@linkcode lateSyncs} reads. */
 export const TRACED =
-  "trace=/^(open(at)?|pwrite64|write|copy_file_range|ioctl|fsync|mkdir(at)?|link(at)?|rename(at2?)?)$";
+  "trace=/^(open(at)?|pwrite64|write|ioctl|fsync|mkdir(at)?|link(at)?|rename(at2?)?)$";
 
 /**
  * Names the files and directories whose last fsync was by a descriptor that was opened after a
@@ -26,10 +26,9 @@ export function lateSyncs(log: string, within: string): { synced: string[]; late
     if (call === "fsync") isLate.set(file, wasChanged.get(descriptor) ?? false);
     else if (call !== "") changed.add(file);
 
-    // A change of an entry is one of the directory. The copy goes into the second descriptor.
+    // A change of an entry is one of the directory.
     if (/\b(?:mkdir|link|rename)/.test(line))
       for (const [, name = ""] of line.matchAll(/"(\/[^"]*)"/g)) changed.add(dirname(name));
-    if (call === "copy_file_range") changed.add(/\], \d+<([^>]*)>/.exec(line)?.[1] ?? "");
   }
 
   const synced = [...isLate.keys()].filter((file) => file.startsWith(within));

@@ -1,6 +1,6 @@
 import { Database } from "bun:sqlite";
-import { constants, createReadStream, createWriteStream, existsSync, statSync } from "node:fs";
-import { copyFile, type FileHandle, link, mkdir, open, rename } from "node:fs/promises";
+import { createReadStream, createWriteStream, existsSync, statSync } from "node:fs";
+import { type FileHandle, link, mkdir, open, rename } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { pipeline } from "node:stream/promises";
 
@@ -159,26 +159,15 @@ function requireReplaceable(path: string, source: string): string {
 
 /** Copies a backup into a draft, and checks the copy: a message names the backup. */
 async function copyAndCheck(source: string, { fd }: FileHandle, draft: string) {
+  // By its descriptor: only root may have been able to open it.
+  const opened = createReadStream(source, { fd, start: 0, autoClose: false });
+  await pipeline(opened, createWriteStream(draft));
+
   // Absolute, as the path of the draft in a message is.
   const backup = resolve(source);
-  await copyInto(draft, backup, fd);
-
   return checkFile(draft, (finding) => `it is corrupt: ${finding}`).catch(({ message }: Error) => {
     throw new DatabaseError(`Cannot restore "${source}": ${message.replaceAll(draft, backup)}`);
   });
-}
-
-/** The two files share their blocks if the file system can do that. */
-async function copyInto(draft: string, backup: string, fd: number): Promise<void> {
-  try {
-    await copyFile(backup, draft, constants.COPYFILE_FICLONE);
-  } catch (error) {
-    // A container's filter of system calls may refuse copy_file_range(2), and only root may have been
-    // able to open the backup.
-    if (!["EPERM", "EACCES"].includes((error as NodeJS.ErrnoException).code ?? "")) throw error;
-    const opened = createReadStream(backup, { fd, start: 0, autoClose: false });
-    await pipeline(opened, createWriteStream(draft));
-  }
 }
 
 const UNREADABLE =
