@@ -40,8 +40,10 @@ export async function run(
   const words = withCommand(args);
 
   // The file of settings may say how to log.
-  const stderr = (text: string) =>
-    words[0] === "serve" && logsJson(environment) ? toLog(io)(text) : io.stderr(text);
+  const stderr = (text: string) => {
+    const print = words[0] === "serve" && logsJson(environment) ? toLog(io) : io.stderr;
+    print(withoutPasswords(text));
+  };
 
   let help = "";
   const action: Action = async (subcommand, parsed) => {
@@ -247,6 +249,11 @@ async function readConfig(environment: Environment, flags: Flags, { stop }: Io):
   const variables = await withAbort(withDatabaseUrlFile(environment, flags), stop);
   if (variables === undefined) throw new CommandError("Stopped: DATABASE_URL_FILE was not read");
   return parseConfig(variables, flags);
+}
+
+/** The URL of a database may be typed where another word is expected. Our own words have `PASSWORD`. */
+function withoutPasswords(text: string): string {
+  return text.replaceAll(/(:\/\/?[^\s:@/]*:)(?!PASSWORD@)\S*@/g, "$1…@");
 }
 
 /** Whether whatever reads the log of a server expects JSON, even of a start that is refused. */

@@ -211,6 +211,15 @@ test.each(wrongCalls)("%j is refused in one line", async (words, stderr) => {
   });
 });
 
+test.each(["", "serve ", "migrate ", "import ", "restore ", "plant get ", "--port "])(
+  "the password of a URL that is typed in the wrong place is not printed: %j",
+  async (words) => {
+    const { stderr } = await call(...`${words}mysql://me:se@cret@host/plants`.split(" "));
+    expect(stderr).toMatch(/mysql:\/\/?me:…@host\/plants/);
+    expect(stderr).not.toContain("cret@");
+  },
+);
+
 /** A disk with the WAL of a killed server, which fails the checkpoint at the end of a command. */
 async function diskThatKeepsTheWal() {
   const disk = makeDisk({ shim: true });
