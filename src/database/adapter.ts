@@ -215,8 +215,7 @@ export interface DatabaseMetric {
 }
 
 /** The database of a command that writes. */
-export type WritingDatabase = Pick<Database, "plants" | "tokens" | "find" | "delete"> &
-  AsyncDisposable;
+type WritingDatabase = Pick<Database, "plants" | "tokens" | "find" | "delete"> & AsyncDisposable;
 
 /**
  * The plants of a database, for reading only, until they are disposed of. Each also throws if
@@ -290,7 +289,7 @@ export interface CheckResult {
 }
 
 /** The result of a restore. */
-export interface RestoreResult {
+interface RestoreResult {
   readonly plants: number;
   /** The size of the file. */
   readonly bytes: number;

@@ -46,7 +46,7 @@ export interface Path {
 }
 
 /** A route of Elysia, which writes parameters as `:id`. */
-export interface Route {
+interface Route {
   readonly path: string;
   readonly method: string;
   /** What it checks, by itself or by a guard around it. */

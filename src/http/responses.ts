@@ -7,7 +7,7 @@ import type { Observer } from "./observer.ts";
 import { findAndNormalize, type Path } from "./paths.ts";
 
 /** Options of {@linkcode respond}. */
-export interface RespondOptions {
+interface RespondOptions {
   /**
    * Handles a request to a path that exists, with a method that it takes. What it throws becomes an
    * error response.

@@ -35,7 +35,7 @@ export function scanJson(text: string, options: JsonScanOptions): JsonScan {
 }
 
 /** What to look for. */
-export interface JsonScanOptions {
+interface JsonScanOptions {
   /**
    * How deep arrays and objects may be nested (RFC 8259, section 9 allows a limit), and how deep
    * the scan recurses.

@@ -158,7 +158,7 @@ function placeOf(offset: number, text: string): string {
 const NEWLINE = 0x0a;
 
 /** What messages call the bytes that a plant is parsed from. */
-export type Subject = "the body" | "the line";
+type Subject = "the body" | "the line";
 
 /** Checks a plant without a schema, because a refusal must be cheap. */
 function checkPlant(value: unknown, subject: Subject): NewPlant {

@@ -14,7 +14,7 @@ export interface TokenTerminal {
 }
 
 /** Options of {@linkcode offerFirstToken}. */
-export interface FirstTokenOptions extends Pick<Config, "production"> {
+interface FirstTokenOptions extends Pick<Config, "production"> {
   /** The URL of the server. */
   readonly address: string;
   readonly database: Pick<DatabaseAdapter, "name" | "howToRun">;

@@ -5,7 +5,7 @@ import type { Config } from "../settings/settings.ts";
 import { forwardedFor, unmapped } from "./forwarded.ts";
 
 /** The two functions that make responses. */
-export interface Handlers {
+interface Handlers {
   readonly fetch: (request: Request) => Response | Promise<Response>;
   /** Makes the response if `fetch` throws. */
   readonly error: (cause: unknown) => Response;

@@ -23,7 +23,7 @@ import { acceptJwts } from "./jwt_provider.ts";
 import { watchEventLoop } from "./watchdog.ts";
 
 /** The signals of a service, its log and its terminal: what a command has of `Io`. */
-export interface ServiceIo extends TokenTerminal {
+interface ServiceIo extends TokenTerminal {
   /** Aborted by the first signal that ends the process. */
   readonly stop: AbortSignal;
   /** Handles SIGHUP from then on. */
@@ -67,7 +67,7 @@ export async function runService(
 }
 
 /** The first lines of the log. */
-export interface Beginning {
+interface Beginning {
   /** The file of settings that was read. @default none */
   readonly settingsFile: string | undefined;
   /** Warnings of variables that are ignored. @default none */

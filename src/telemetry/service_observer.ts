@@ -9,14 +9,14 @@ import type { Tracing } from "./tracing.ts";
 const SLOW_COMMIT_MS = 1_000;
 
 /** What an observer writes to. */
-export interface ObserverSinks extends Pick<Logging, "log" | "suppresses"> {
+interface ObserverSinks extends Pick<Logging, "log" | "suppresses"> {
   readonly metrics: Metrics;
   /** Whose trace a line names, and that gets every response. */
   readonly tracing?: Pick<Tracing, "traceId" | "onResponse"> | undefined;
 }
 
 /** Reports requests and commits. */
-export interface ServiceObserver extends Observer {
+interface ServiceObserver extends Observer {
   onCommit(commit: Commit): void;
 }
 

@@ -2,7 +2,7 @@ import { MAX_TIMER_MS } from "../async/timers.ts";
 import { ConfigError } from "../errors.ts";
 
 /** Reads an environment variable: `undefined` if it is unset or blank. */
-export type ReadVariable = (name: string) => string | undefined;
+type ReadVariable = (name: string) => string | undefined;
 
 /** OpenTelemetry's variables for traces, parsed. */
 export type OtelVariables = ReturnType<typeof readOtelVariables>;

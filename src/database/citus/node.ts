@@ -21,7 +21,7 @@ import {
 import { type NodeId, nodesOf, type ShardMap, shardOf } from "./shard_map.ts";
 
 /** How a {@linkcode CitusNode} is reached. */
-export interface CitusNodeOptions {
+interface CitusNodeOptions {
   /** Those of the coordinator. Each node is another host with the same role and database. */
   readonly servers: Reached["servers"];
   /** The newest map. */

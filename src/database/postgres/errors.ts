@@ -74,7 +74,7 @@ export function codeOf(error: unknown): string {
 }
 
 /** The consequences of an error. */
-export interface Consequences {
+interface Consequences {
   /** `keep` the connection, `close` it, or close `all` of them: their server is the same. */
   readonly connection: "keep" | "close" | "close all";
   /**

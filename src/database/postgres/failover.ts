@@ -6,7 +6,7 @@ import { newestTimelines } from "./timelines.ts";
 import { describeHost, type PostgresHost, type PostgresUrl } from "./url.ts";
 
 /** Options of {@linkcode failover}. */
-export interface FailoverOptions {
+interface FailoverOptions {
   /**
    * Reads the URL again after a server has rejected the user or the password: a rotation may have
    * replaced them. Nothing else is taken from it. Certificates are read for each connection.

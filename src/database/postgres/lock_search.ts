@@ -2,7 +2,7 @@ import { type Connection, LOCK_TIMEOUT_MS } from "./connection.ts";
 import type { HeldIds } from "./held_ids.ts";
 
 /** How to search for the plants that other transactions lock. */
-export interface LockSearch<Plant> {
+interface LockSearch<Plant> {
   readonly connection: Connection;
   /** Inserts plants in one statement. Returns false if a lock timed out, which rolls it back. */
   readonly insert: (part: readonly Plant[]) => Promise<boolean>;

@@ -138,7 +138,7 @@ const STATEMENTS: PlantStatements = {
  *
  * @param deadline When the caller gives up, by `performance.now()`.
  */
-export type AddBatch = (
+type AddBatch = (
   connection: Connection,
   batch: readonly NewPlant[],
   deadline: number,

@@ -4,7 +4,7 @@ import { numberFrom, type SqliteConnection } from "./driver.ts";
  * At how many pages each kind of checkpoint was last begun; 0 if there was none since the WAL began
  * anew.
  */
-export type LastCheckpoints = Readonly<Record<"background" | "inline" | "blocking", number>>;
+type LastCheckpoints = Readonly<Record<"background" | "inline" | "blocking", number>>;
 
 /** After the WAL has begun anew. */
 const NO_CHECKPOINTS: LastCheckpoints = { background: 0, inline: 0, blocking: 0 };
@@ -70,7 +70,7 @@ export interface CheckpointThread {
 }
 
 /** What a checkpointer needs of its store. */
-export interface CheckpointerOptions {
+interface CheckpointerOptions {
   readonly connection: SqliteConnection;
   /** Makes checkpoints on another thread. @default this thread makes them */
   readonly background: CheckpointThread | undefined;

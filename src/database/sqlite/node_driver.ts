@@ -21,7 +21,7 @@ if (sqlite === undefined) {
 const { DatabaseSync } = sqlite;
 
 /** A connection of node:sqlite, of Node, Deno and Bun. */
-export interface NodeConnection extends SqliteConnection {
+interface NodeConnection extends SqliteConnection {
   /** Compiles a statement that reads integers exactly. */
   prepare(sql: string): NodeSqlite.StatementSync;
 }

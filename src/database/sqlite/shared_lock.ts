@@ -4,7 +4,7 @@ import { identityOf, type Loss } from "./file_identity.ts";
 import { SEES_PROCESS } from "./own_process.ts";
 
 /** The shared lock of an open database. Disposing of it closes no file of the database. */
-export interface SharedLock extends Disposable {
+interface SharedLock extends Disposable {
   /** Returns the loss if the lock is not held any more; `undefined` if it is, or cannot be seen. */
   look(): Loss | undefined;
 }

@@ -230,7 +230,7 @@ async function migrateSqlite(
     };
     await using _ = await openHere(path, { access: "create", onMigrated });
     // In an empty file, as in a missing one, a start creates all tables.
-  } else if (withFileError("open", path, () => sizeOf(path)) > 0) {
+  } else if (withFileError("open", path, () => fileBytes(path)) > 0) {
     const { connect } = await import("./bun_driver.ts");
     using client = connect(path, { access: "read" });
     migrations = readLedger(client).missing;
@@ -242,6 +242,6 @@ async function migrateSqlite(
   }));
 }
 
-function sizeOf(path: string): number {
+function fileBytes(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
 }

@@ -34,7 +34,7 @@ import { guardWal } from "./wal.ts";
  * A failed store closes its connections and leaves the file and its WAL as they are. Disposing of a
  * store ends its other thread, and closes it.
  */
-export interface Store extends PlantStore, AsyncDisposable {
+interface Store extends PlantStore, AsyncDisposable {
   /** Runs a statement that only reads. */
   read<Result>(call: () => Result): Result;
   /** Commits a call that writes, in a transaction of its own. */

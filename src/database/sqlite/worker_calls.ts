@@ -22,7 +22,7 @@ type WorkerMessage =
 type Methods<Api> = { readonly [Method in keyof Api]: (...args: never[]) => unknown };
 
 /** How to read what a Worker posts. */
-export interface CallOptions {
+interface CallOptions {
   /** Reads the response to a text. @default no texts are sent */
   readonly decode?: (text: string) => unknown;
   /** Called with each event that the Worker emits with {@linkcode emit}. @default does nothing */
