@@ -1,8 +1,7 @@
 import { Database } from "bun:sqlite";
-import { createReadStream, createWriteStream, existsSync, statSync } from "node:fs";
+import { existsSync, statSync } from "node:fs";
 import { type FileHandle, link, mkdir, open, rename } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
-import { pipeline } from "node:stream/promises";
 
 import { withAbort } from "../../async/timers.ts";
 import { isSystemError, reasonOf } from "../../errors.ts";
@@ -60,7 +59,7 @@ export async function restoreSqlite(path: string, source: string, options: ReadO
   exclusiveLock(file, path)[Symbol.dispose]();
 
   await using draft = await draftBeside(file);
-  const result = await withAbort(copyAndCheck(source, backup, draft.path), options.stop);
+  const result = await withAbort(copyAndCheck(source, backup, draft), options.stop);
   if (result === undefined) return undefined;
 
   await complete(draft, modeOf(file));
@@ -158,17 +157,24 @@ function requireReplaceable(path: string, source: string): string {
 }
 
 /** Copies a backup into a draft, and checks the copy: a message names the backup. */
-async function copyAndCheck(source: string, { fd }: FileHandle, draft: string) {
+async function copyAndCheck(source: string, backup: FileHandle, { path, file }: Draft) {
   // By its descriptor: only root may have been able to open it.
-  const opened = createReadStream(source, { fd, start: 0, autoClose: false });
-  await pipeline(opened, createWriteStream(draft));
+  const piece = Buffer.alloc(PIECE_BYTES);
+  for (;;) {
+    const { bytesRead } = await backup.read(piece);
+    if (bytesRead === 0) break;
+    await file.appendFile(piece.subarray(0, bytesRead));
+  }
 
-  // Absolute, as the path of the draft in a message is.
-  const backup = resolve(source);
-  return checkFile(draft, (finding) => `it is corrupt: ${finding}`).catch(({ message }: Error) => {
-    throw new DatabaseError(`Cannot restore "${source}": ${message.replaceAll(draft, backup)}`);
+  return checkFile(path, (finding) => `it is corrupt: ${finding}`).catch(({ message }: Error) => {
+    // Absolute, as the path of the draft in a message is.
+    const named = message.replaceAll(path, resolve(source));
+    throw new DatabaseError(`Cannot restore "${source}": ${named}`);
   });
 }
+
+/** How much of a backup is copied together. */
+const PIECE_BYTES = 2 ** 20;
 
 const UNREADABLE =
   "the user who runs this may not read it; run chown, or make backups as this user";
