@@ -12,7 +12,6 @@ import { withDatabaseUrlFile } from "../settings/secret_files.ts";
 import type { Environment } from "../settings/setting.ts";
 import { type Config, type Flags, parseConfig } from "../settings/settings.ts";
 import { readSettingsFile } from "../settings/settings_file.ts";
-import { startLogging } from "../telemetry/logging.ts";
 import { backup } from "./backup.ts";
 import { check } from "./check.ts";
 import { DATABASE_FLAGS, HELP_WIDTH, SETTINGS_FLAG, type Subcommand } from "./command.ts";
@@ -37,14 +36,7 @@ export async function run(
   environment: Record<string, string | undefined>,
   io: Io,
 ): Promise<number> {
-  const words = withCommand(args);
-
-  // The file of settings may say how to log.
-  const stderr = (text: string) => {
-    const print = words[0] === "serve" && logsJson(environment) ? toLog(io) : io.stderr;
-    print(withoutPasswords(text));
-  };
-
+  const stderr = (text: string) => io.stderr(withoutPasswords(text));
   let help = "";
   const action: Action = async (subcommand, parsed) => {
     const flags: Flags = parsed.opts();
@@ -81,7 +73,7 @@ export async function run(
   });
 
   try {
-    await program.parseAsync(words, { from: "user" }).catch(exceptHelp);
+    await program.parseAsync(withCommand(args), { from: "user" }).catch(exceptHelp);
     if (help !== "") await writeOutput(io, help);
     return 0;
   } catch (error) {
@@ -254,19 +246,6 @@ async function readConfig(environment: Environment, flags: Flags, { stop }: Io):
 /** The URL of a database may be typed where another word is expected. Our own words have `PASSWORD`. */
 function withoutPasswords(text: string): string {
   return text.replaceAll(/(:\/\/?[^\s:@/]*:)(?!PASSWORD@)\S*@/g, "$1…@");
-}
-
-/** Whether whatever reads the log of a server expects JSON, even of a start that is refused. */
-function logsJson(environment: Environment): boolean {
-  return environment["LOG_FORMAT"]?.trim() === "json";
-}
-
-/** Prints messages as errors of the log. */
-function toLog({ log: output }: Io): Io["stderr"] {
-  return (text) => {
-    using logging = startLogging({ level: "error", format: "json", colors: false, output });
-    logging.log.error(text.trimEnd());
-  };
 }
 
 /**

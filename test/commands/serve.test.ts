@@ -246,46 +246,6 @@ test("serve --check names variables that nothing reads", async () => {
   );
 });
 
-test.each([
-  ["2", { PORT: "abc" }, "Cannot use PORT=abc: expected an integer from 0 to 65535"],
-  [
-    "1",
-    { NODE_ENV: "production", DATABASE_URL: "{missing}.db" },
-    'Cannot open database "{missing}.db": ',
-  ],
-])(
-  "with LOG_FORMAT=json, a start that is refused with %s is a line of JSON",
-  async (exitCode, environment, message) => {
-    const { stderr, ...ended } = await runCommand([], { LOG_FORMAT: "json", ...environment });
-
-    expect(ended).toEqual({ exitCode: Number(exitCode), stdout: "" });
-    expect(JSON.parse(stderr)).toEqual({
-      "@timestamp": expect.any(String),
-      level: "ERROR",
-      logger: "plant-store",
-      message: expect.stringContaining(message),
-    });
-  },
-);
-
-test.each([["serve"], []])(
-  "with LOG_FORMAT=json, lines on a mistyped flag are JSON: %s",
-  async (...command) => {
-    const args = [...command, "--prot", "80"];
-    const { stderr, ...ended } = await runCommand(args, { LOG_FORMAT: "json" });
-
-    expect(ended).toEqual({ exitCode: 2, stdout: "" });
-    const lines = stderr
-      .trimEnd()
-      .split("\n")
-      .map((line) => JSON.parse(line) as object);
-    expect(lines).toMatchObject([
-      { level: "ERROR", message: "error: unknown option '--prot'\n(Did you mean --port?)" },
-      { level: "ERROR", message: "See plant-store serve --help" },
-    ]);
-  },
-);
-
 test("serve --check ends at a signal, while it waits for a file that is a pipe", async () => {
   using directory = emptyDirectory();
   const pipe = directory.at("tokens");
