@@ -2,6 +2,7 @@ import { describe, expect, test } from "bun:test";
 import {
   appendFileSync,
   chmodSync,
+  chownSync,
   closeSync,
   fstatSync,
   openSync,
@@ -16,7 +17,7 @@ import { dirname, join } from "node:path";
 import { post } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { blocks } from "../support/guides.ts";
-import { skipsWithout } from "../support/missing.ts";
+import { skipped, skipsWithout } from "../support/missing.ts";
 import { fern, ivy, jsonOf, membersOf, TEXT } from "../support/plants.ts";
 import { INSTALLED, runAsServer, skipsInstalled, startCluster } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_database.ts";
@@ -26,6 +27,8 @@ import { emptyDirectory, runToEnd, startServer } from "../support/program.ts";
 const [BACK_UP = ""] = blocks("Back up", "sh");
 const [RESTORE = "", IMPORT = "", SKIP_CORRUPT = ""] = blocks("Restore a backup", "sh");
 const [IMPORT_FIRST = ""] = blocks("Point-in-time recovery", "sh");
+
+const NOBODY = 65_534;
 
 /** A page of PostgreSQL, in bytes. */
 const PAGE = 8_192;
@@ -121,6 +124,16 @@ describe.skipIf(skips)("a backup of PostgreSQL", () => {
     await using server = await startServer({ env: { DATABASE_URL: world.url("plants_restored") } });
     expect(await statuses(server.url)).toEqual([200, 401]);
   });
+
+  test.skipIf(process.getuid?.() !== 0 && skipped("a backup of another user: it needs root"))(
+    "restored by root may belong to the server's user, as that of every day does",
+    async () => {
+      await using world = await makeWorld();
+      await world.follow(BACK_UP);
+      for (const name of ["", "copy.db"]) chownSync(world.at(name), NOBODY, NOBODY);
+      await world.follow(RESTORE);
+    },
+  );
 
   test("restored beside a database with a corrupt page gets the plants that can be read", async () => {
     await using world = await makeWorld();

@@ -78,6 +78,7 @@ export async function restoreSqlite(path: string, source: string, options: ReadO
 /** Opens a backup for another database: in its own place, which only its owner can change. */
 export const openBackup: BackupFormat["open"] = async (source, { stop, onWarning }) => {
   const path = resolve(source);
+  becomeOwner(path);
   requireUsable(path);
   await (await openFile(source)).close();
 
