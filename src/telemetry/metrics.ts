@@ -26,29 +26,37 @@ export type Metrics = ReturnType<typeof createMetrics>;
  * observation, which costs more than finding a token. Here the labels become text at a scrape.
  */
 export function createMetrics() {
-  /** Few entries: paths, methods, statuses and errors are ours. */
-  const requests = new Map<string, { readonly labels: Labels; value: number }>();
-  const requestsOf = (path: string, method: string, status: number, error: number | undefined) =>
-    requests.getOrInsertComputed(`${path} ${method} ${status} ${error}`, () => ({
-      labels: { path, method, status, ...(error !== undefined && { error }) },
-      value: 0,
+  /** By path and class of status: a refusal is much faster than a commit. */
+  const durations = new Map<string, { readonly labels: Labels; readonly observed: Histogram }>();
+
+  /**
+   * Few entries, the usual one first: paths, methods, statuses and errors are ours. A search costs
+   * less than the text that would be a key.
+   */
+  const requests: RequestSeries[] = [];
+  const requestsOf = (path: string, method: string, status: number, error?: number) => {
+    const isTheirs = ({ labels }: RequestSeries) =>
+      labels["path"] === path &&
+      labels["method"] === method &&
+      labels["status"] === status &&
+      labels["error"] === error;
+    const known = requests.find(isTheirs);
+    if (known !== undefined) return known;
+
+    const statusClass = `${Math.floor(status / 100)}xx`;
+    const { observed } = durations.getOrInsertComputed(`${path} ${statusClass}`, () => ({
+      labels: { path, class: statusClass },
+      observed: histogram(BUCKETS_S),
     }));
+    const labels = { path, method, status, ...(error !== undefined && { error }) };
+    const added = { labels, value: 0, durations: observed };
+    requests.push(added);
+    return added;
+  };
   // From the start, like the outcomes below: an increase needs the zero before the first burst.
-  requestsOf("/plants", "POST", 200, undefined);
+  requestsOf("/plants", "POST", 200);
   for (const code of SERVER_ERRORS)
     requestsOf("/plants", "POST", statusOf(code), ERRORS[code].error);
-
-  /** By path and class of status: a refusal is much faster than a commit. */
-  const durations = new Map<
-    string,
-    { readonly labels: Labels; readonly observed: ReturnType<typeof histogram> }
-  >();
-
-  const durationsOf = (path: string, status: string) =>
-    durations.getOrInsertComputed(`${path} ${status}`, () => ({
-      labels: { path, class: status },
-      observed: histogram(BUCKETS_S),
-    })).observed;
 
   // Every outcome is there from the start: a rate needs the zero before the first conflict.
   const plants = { added: 0, present: 0, conflict: 0 };
@@ -64,8 +72,9 @@ export function createMetrics() {
 
   return {
     countResponse({ path, method, status, error, durationMs, caller }: CompletedRequest): void {
-      requestsOf(path, METHODS.has(method) ? method : "other", status, error).value++;
-      durationsOf(path, `${Math.floor(status / 100)}xx`).observe(durationMs / 1_000);
+      const series = requestsOf(path, METHODS.has(method) ? method : "other", status, error);
+      series.value++;
+      series.durations.observe(durationMs / 1_000);
 
       const isStored = path === "/plants" && method === "POST" && status === 200;
       if (caller !== undefined && isStored) {
@@ -170,9 +179,7 @@ export function createMetrics() {
       );
 
       const ofRequests = [
-        metric("plant_store_requests_total", "Requests answered", "counter", [
-          ...requests.values(),
-        ]),
+        metric("plant_store_requests_total", "Requests answered", "counter", requests),
         metric(
           "plant_store_request_duration_seconds",
           "From a request's headers to its response",
@@ -232,6 +239,14 @@ function tokenLabel(
   return isNamed ? subject : "(other)";
 }
 
+/** The requests with the same labels. */
+interface RequestSeries {
+  readonly labels: Labels;
+  value: number;
+  /** Of all with the same path and class of status. */
+  readonly durations: Histogram;
+}
+
 /** One line of a metric. */
 interface Sample {
   /** A histogram appends this to the name of the metric. */
@@ -260,6 +275,8 @@ function labelText(labels: Labels): string {
 function escaped(value: string | number): string {
   return String(value).replaceAll("\\", "\\\\").replaceAll("\n", "\\n");
 }
+
+type Histogram = ReturnType<typeof histogram>;
 
 /** Counts values by size, as Prometheus' histograms do. */
 function histogram(bounds: readonly number[]) {

@@ -88,6 +88,12 @@ test("another parser of Prometheus' text format reads the metrics that dashboard
           buckets: buckets(SECONDS, { "0.0005": 1, "0.001": 2, "+Inf": 3 }),
         },
         {
+          labels: { path: "/plants", class: "5xx" },
+          count: 0,
+          sum: 0,
+          buckets: buckets(SECONDS, {}),
+        },
+        {
           labels: { path: "/plants", class: "4xx" },
           count: 1,
           sum: 0.001,
