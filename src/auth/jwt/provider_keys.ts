@@ -128,28 +128,17 @@ export function providerKeys(options: ProviderKeysOptions) {
     if (!areUsable()) await waitFor(refreshing);
     if (age() >= STALE_IF_ERROR_MS) throw unavailable("keys unavailable");
 
-    const tried = generation;
-    const found = (await select(header)) ?? (await findNewer(header, tried));
+    let found = await select(header);
+    if (found === undefined) {
+      await waitFor(fetchAgain());
+      found = await select(header);
+    }
     if (found !== undefined) return found;
 
     // As for a bad signature: the key is known.
     if (isPublished(header)) return "the key is published for another use or algorithm";
     if (confirmed > begunBefore) return "unknown key";
     throw unavailable(isFailing ? "keys unavailable" : "unknown key, which may be new");
-  }
-
-  /**
-   * Finds the keys that fit a token's header, if others than those of this generation are published:
-   * the provider may give a new key the id of the old one, or none.
-   *
-   * @returns `undefined` if the provider publishes no others, or may not be asked now.
-   */
-  async function findNewer(
-    header: JWTHeaderParameters,
-    tried: number,
-  ): Promise<FoundKeys | undefined> {
-    if (tried === generation) await waitFor(fetchAgain());
-    return tried === generation ? undefined : select(header);
   }
 
   async function select(header: JWTHeaderParameters): Promise<FoundKeys | undefined> {
@@ -216,7 +205,7 @@ export function providerKeys(options: ProviderKeysOptions) {
     report();
   }
 
-  return { areUsable, refreshIfDue, find, findNewer, generation: () => generation };
+  return { areUsable, refreshIfDue, fetchAgain, find, generation: () => generation };
 }
 
 /**

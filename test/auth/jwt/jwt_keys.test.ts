@@ -515,7 +515,8 @@ test.each<[string, Record<string, unknown>]>([
 ])(
   "a new key with %s is refused for 10 seconds at most, and then tokens of the old one are",
   async (_, header) => {
-    await using idp = await identityProvider();
+    let fetched = Promise.withResolvers<void>();
+    await using idp = await identityProvider({ onKeysFetched: () => fetched.resolve() });
     const [old, next] = await Promise.all([signingKey(), signingKey()]);
     const publish = ({ jwk }: SigningKey) => idp.provider.publish({ ...jwk, ...header } as JWK);
     const verdict = (key: SigningKey, jti: string) =>
@@ -528,7 +529,10 @@ test.each<[string, Record<string, unknown>]>([
     expect(await verdict(next, "second")).toBe("bad signature");
     expect(idp.provider.requests()).toBe(1);
 
+    fetched = Promise.withResolvers();
     idp.advance(10 * SECONDS);
+    expect(await verdict(next, "second")).toBe("bad signature");
+    await fetched.promise;
     expect(await verdict(next, "second")).toBe(true);
     expect(await verdict(old, "first")).toBe("bad signature");
     expect(idp.provider.requests()).toBe(2);
@@ -548,7 +552,8 @@ test("a new key under the old `kid` for another algorithm is refused for 10 seco
 });
 
 test("forged tokens bring one fetch every 10 seconds, and are refused at once", async () => {
-  await using idp = await identityProvider();
+  let fetched = Promise.withResolvers<void>();
+  await using idp = await identityProvider({ onKeysFetched: () => fetched.resolve() });
   const forged = (signature: string) =>
     idp.verdict(`${unsigned({ alg: "ES256", kid: idp.key.kid })}${signature.repeat(4)}`);
   expect(await idp.verdict(signed(idp.key, CLAIMS))).toBe(true);
@@ -558,10 +563,24 @@ test("forged tokens bring one fetch every 10 seconds, and are refused at once", 
   expect(new Set(verdicts)).toEqual(new Set(["bad signature"]));
   expect(idp.provider.requests()).toBe(1);
 
+  fetched = Promise.withResolvers();
   idp.advance(10 * SECONDS);
   expect(await forged("i")).toBe("bad signature");
+  await fetched.promise;
   expect(await forged("j")).toBe("bad signature");
   expect(idp.provider.requests()).toBe(2);
+});
+
+test("a forged token does not wait for a slow provider", async () => {
+  await using idp = await identityProvider({ timeoutMs: 600_000 });
+  expect(await idp.verdict(signed(idp.key, CLAIMS))).toBe(true);
+
+  idp.advance(10 * SECONDS);
+  const { asked, release } = idp.provider.hold();
+  expect(await idp.check(unsigned({ alg: "ES256", kid: idp.key.kid }))).toBe("bad signature");
+  // The fetch that it asked for is still in flight.
+  expect([await asked, idp.causes]).toEqual([undefined, []]);
+  release();
 });
 
 test("a forged token stays refused while the provider is away", async () => {
