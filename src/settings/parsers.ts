@@ -55,7 +55,7 @@ export function parseHost(input: Input): string {
   throw refusal(input, "expected an IP address or a host name");
 }
 
-/** Parses an integer in plain digits. */
+/** Parses an integer in plain digits. A double rounds one beyond the default of `max`. */
 export function parseInteger(input: Input, min: number, max = Number.MAX_SAFE_INTEGER): number {
   const isDigits = /^\d+$/.test(input.text);
   const value = Number(input.text);
