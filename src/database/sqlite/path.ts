@@ -37,7 +37,7 @@ export function sqlitePath(text: string): string | undefined {
  *
  * @param path Without white space around it, as from {@linkcode sqlitePath}.
  * @throws {DatabaseError} If the path is a directory, or a link to a file that does not exist, or
- *   in no directory, or not UTF-8, or too long for SQLite.
+ *   in no directory.
  * @throws {Error} The system's, if the path cannot be resolved.
  */
 export function databaseFile(path: string): string {
@@ -45,7 +45,7 @@ export function databaseFile(path: string): string {
   if (/\/\.?$/.test(path)) throw new DatabaseError("it is not a file");
 
   try {
-    return requireUsablePath(realpathSync.native(path));
+    return realpathSync.native(path);
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code === "ENOTDIR") throw new DatabaseError("it is not a file");
@@ -60,7 +60,7 @@ export function databaseFile(path: string): string {
   if (link !== undefined) return databaseFile(path);
 
   if (!existsSync(dirname(path))) throw new DatabaseError("there is no such directory");
-  return requireUsablePath(join(realpathSync.native(dirname(path)), basename(path)));
+  return join(realpathSync.native(dirname(path)), basename(path));
 }
 
 /**
@@ -84,22 +84,6 @@ export function syncDirectory(path: string): void {
   const directory = openSync(path, "r");
   fsyncSync(directory);
   closeSync(directory);
-}
-
-/** The longest path that SQLite opens, in bytes: of its 512, it keeps eight for "-journal". */
-const MAX_PATH_BYTES = 504;
-
-/**
- * Requires that SQLite can open a path, which has no links.
- *
- * @throws {DatabaseError} If it is too long or not UTF-8.
- */
-function requireUsablePath(path: string): string {
-  // A string has U+FFFD for bytes that are not UTF-8, so it may be the path of another file.
-  if (path.includes("\uFFFD")) throw new DatabaseError("its path is not UTF-8; move it");
-  if (Buffer.byteLength(path) > MAX_PATH_BYTES)
-    throw new DatabaseError(`its path is longer than ${MAX_PATH_BYTES} bytes; use a shorter one`);
-  return path;
 }
 
 /** The WAL of a database, beside the file itself. */

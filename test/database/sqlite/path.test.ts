@@ -8,33 +8,16 @@ import {
   statSync,
   symlinkSync,
 } from "node:fs";
-import { join } from "node:path";
 
 import { DatabaseError } from "../../../src/database/database.ts";
 import { connect } from "../../../src/database/sqlite/bun_driver.ts";
 import { sqliteAdapter } from "../../../src/database/sqlite/sqlite_adapter.ts";
-import { killed, PRELUDE } from "../../support/other_process.ts";
+import { killed } from "../../support/other_process.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const ACCESSES = ["create", "write", "read"] as const;
-
-test("connect() refuses a path that is too long for SQLite before it makes a file", () => {
-  using directory = emptyDirectory();
-  const deep = join(directory.path, "d".repeat(200), "e".repeat(200));
-  mkdirSync(deep, { recursive: true });
-  const pathOf = (bytes: number) => join(deep, "p".repeat(bytes - deep.length - 1));
-
-  for (const access of ACCESSES) {
-    expect(() => connect(pathOf(505), { access })).toThrow(
-      "its path is longer than 504 bytes; use a shorter one",
-    );
-  }
-
-  expect(readdirSync(deep)).toEqual([]);
-  connect(pathOf(504)).close();
-});
 
 /** A directory with ways to a file that is not there yet: `deep/data/plants.db`. */
 function waysToNoFile() {
@@ -107,27 +90,3 @@ test.each(REFUSED_PATHS)("connect() by %s is refused: %s; so is a check", async 
   await expect(check).rejects.toThrow(new DatabaseError(`Cannot open database "${path}": ${says}`));
   expect(existsSync(directory.at("none.db"))).toBe(false);
 });
-
-test.each(ACCESSES)(
-  "connect() for access to %s refuses a path that is not UTF-8, and touches no file of a similar name",
-  (access) => {
-    using directory = emptyDirectory();
-    // In a string, both directories have this name.
-    mkdirSync(directory.at("caf\uFFFD"));
-    const script = `${PRELUDE}
-      try { connect("plants.db", { access: "${access}" }); } catch (error) { console.log(error.message); }`;
-    const enter =
-      'cd "$1" && mkdir "$(printf "caf\\351")" && cd "$(printf "caf\\351")" && "$2" -e "$3"';
-    const args = [directory.path, process.execPath, script];
-    const { stdout } = Bun.spawnSync(["sh", "-c", enter, "sh", ...args]);
-
-    expect(stdout.toString()).toBe(
-      'Cannot open database "plants.db": its path is not UTF-8; move it\n',
-    );
-    expect(readdirSync(directory.at("caf\uFFFD"))).toEqual([]);
-
-    // As the file itself is called by an argument that is not UTF-8.
-    expect(() => connect(directory.at("\uFFFD.db"), { access })).toThrow("its path is not UTF-8");
-    expect(readdirSync(directory.path)).toHaveLength(2);
-  },
-);
