@@ -146,18 +146,6 @@ function createDatabaseFile(file: string): void {
 }
 
 /**
- * Looks for what can cost plants although the database can be used.
- *
- * @returns Warnings for the operator, if there are any.
- */
-export function warningsOf(path: string): readonly string[] {
-  return statSync(databaseFile(path)).nlink > 1 ? [HARD_LINKS] : [];
-}
-
-const HARD_LINKS =
-  "The database file has several hard links, and SQLite keeps a WAL for each name: use one name, and remove the others";
-
-/**
  * Names the network file system that a database is on. Its locks may fail, and another machine that
  * opens the file shares no memory with this one: https://www.sqlite.org/wal.html
  *

@@ -13,7 +13,7 @@ import {
 } from "../adapter.ts";
 import { type Database, DatabaseError } from "../database.ts";
 import { howToRunOn } from "./advice.ts";
-import { placeFault, requireWritableFiles, warningsOf } from "./files.ts";
+import { placeFault, requireWritableFiles } from "./files.ts";
 import type { Migration } from "./migrations.ts";
 import type { ConnectOptions } from "./opening.ts";
 import { becomeOwner } from "./owner.ts";
@@ -126,7 +126,6 @@ export async function openSqliteWorker(
     worker.terminate();
     throw error;
   });
-  for (const warning of warningsOf(path)) onWarning(warning);
 
   const store: PlantStore = {
     add: (plants, { timeoutMs }) =>

@@ -1,7 +1,6 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import {
   existsSync,
-  linkSync,
   mkdirSync,
   readdirSync,
   readFileSync,
@@ -12,7 +11,6 @@ import {
 import { DatabaseError } from "../../../src/database/database.ts";
 import { connect } from "../../../src/database/sqlite/bun_driver.ts";
 import { addPlants } from "../../support/add_plants.ts";
-import { openWorker } from "../../support/database_fixture.ts";
 import { KILL, killed, runApart } from "../../support/other_process.ts";
 import { fern } from "../../support/plants.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
@@ -122,21 +120,4 @@ test("connect() beside a process that removes the WAL just now says nothing of t
     expect(() => connect(path, { access: "write" })).toThrow(refusal);
 
   other.kill("SIGKILL");
-});
-
-test("a server on a file with two hard links warns of that", async () => {
-  using directory = emptyDirectory();
-  const path = directory.at("plants.db");
-  connect(path).close();
-  linkSync(path, directory.at("second.db"));
-
-  const warnings: string[] = [];
-
-  await using _ = await openWorker(path, {
-    onWarning: (message) => void warnings.push(message),
-  });
-
-  expect(warnings).toEqual([
-    "The database file has several hard links, and SQLite keeps a WAL for each name: use one name, and remove the others",
-  ]);
 });
