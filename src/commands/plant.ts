@@ -6,7 +6,7 @@ import { refusal } from "../settings/parsers.ts";
 import { DATABASE_FLAGS, type Subcommand } from "./command.ts";
 import { jsonLine } from "./export.ts";
 import { counted, quoted } from "./formatting.ts";
-import { writeOutput } from "./terminal.ts";
+import { warningsTo, writeOutput } from "./terminal.ts";
 
 /** The commands of `plant-store plant`. */
 export const PLANT_COMMANDS: readonly Subcommand[] = [
@@ -17,7 +17,7 @@ export const PLANT_COMMANDS: readonly Subcommand[] = [
     async run({ args, adapter, io }) {
       const ids = args.map(parseId);
       const { name: database, openPlants } = await adapter();
-      await using reader = await openPlants();
+      await using reader = await openPlants({ onWarning: warningsTo(io) });
 
       const plants = inOrder(ids, (await withAbort(reader.find(ids), io.stop)) ?? stopped());
       await writeOutput(io, plants.map(jsonLine).join(""));
@@ -39,7 +39,7 @@ export const PLANT_COMMANDS: readonly Subcommand[] = [
       const advice = `to see whether it was done, ${howToRun("plant get ID")}`;
 
       try {
-        await using opened = await openForWriting();
+        await using opened = await openForWriting({ onWarning: warningsTo(io) });
         const plants = inOrder(ids, (await withAbort(opened.find(ids), io.stop)) ?? stopped());
 
         // Before they are deleted: what cannot be printed is kept.

@@ -46,7 +46,8 @@ export interface Io {
 
 /** Prints the warnings of a database, a line each. */
 export function warningsTo({ stderr }: Pick<Io, "stderr">): OnWarning {
-  return (message, { reason } = {}) => stderr(`${message}: ${reason}\n`);
+  return (message, { reason } = {}) =>
+    stderr(reason === undefined ? `${message}\n` : `${message}: ${reason}\n`);
 }
 
 /**

@@ -1,3 +1,4 @@
+import { Database } from "bun:sqlite";
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { readFileSync, writeFileSync } from "node:fs";
 
@@ -79,6 +80,22 @@ test("plant delete prints what it deletes, and import adds that again", async ()
   expect(added).toMatchObject({ exitCode: 0 });
   expect(await exported(database.path)).toBe(before);
 });
+
+test.each(["get 1", "delete 1 --yes"])(
+  "plant %s says what a newer version has added, and it does not print",
+  async (args) => {
+    using database = await greenhouse();
+    using client = new Database(database.path);
+    client.run("ALTER TABLE plants ADD light text");
+    client.run(
+      "INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('1f adds plants.light', 9e12)",
+    );
+
+    const { stdout, stderr } = await database.plant(...args.split(" "));
+    expect(stdout).toBe(lines(1n));
+    expect(stderr).toContain("has added to the database what this one leaves out: plants.light\n");
+  },
+);
 
 test("plant delete deletes what there is, names the rest, and exits with 1", async () => {
   using database = await greenhouse();
