@@ -11,7 +11,7 @@ import type { NewPlant } from "../../src/plant/plant.ts";
 import { mutant } from "../support/mutant.ts";
 import { fern, jsonOf, TEXT } from "../support/plants.ts";
 import { emptyDirectory, LONG_TEST_TIMEOUT_MS, runToEnd } from "../support/program.ts";
-import { exported, record, type World } from "./linearizability.ts";
+import { exportedPlants, record, type World } from "./linearizability.ts";
 import { ACKNOWLEDGE_EARLY, REPLACE_ON_CONFLICT, SWAP_OUTCOMES } from "./mutations.ts";
 import { fill, skipsTmpfs, smallDisk } from "./settle.ts";
 
@@ -41,7 +41,7 @@ const ON_SQLITE: Readonly<Record<string, (world: World) => Promise<unknown>>> = 
   },
 
   async "commands beside the server"(world) {
-    await Promise.all([world.recording.read(() => exported(world)), imports(world)]);
+    await Promise.all([world.recording.read(() => exportedPlants(world)), imports(world)]);
   },
 };
 

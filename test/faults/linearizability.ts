@@ -229,7 +229,7 @@ export async function record(
   }
   await recording.more(BETWEEN);
   await recording.stop();
-  await recording.read(() => exported(world));
+  await recording.read(() => exportedPlants(world));
 
   const found = await judgeHistory(recording.history);
   const unknown = recording.history.filter(({ outcome }) => outcome === "unknown").length;
@@ -238,7 +238,10 @@ export async function record(
 }
 
 /** What `plant-store export` prints; `undefined` if it fails. */
-export async function exported({ url, program }: World): Promise<readonly NewPlant[] | undefined> {
+export async function exportedPlants({
+  url,
+  program,
+}: World): Promise<readonly NewPlant[] | undefined> {
   const { exitCode, stdout } = await runToEnd({ program, args: ["export", "--database", url] });
   if (exitCode !== 0) return undefined;
   const lines = stdout.split("\n").filter((line) => line !== "");

@@ -5,7 +5,7 @@ import { mutant } from "../support/mutant.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
 import { LONG_TEST_TIMEOUT_MS, runToEnd } from "../support/program.ts";
 import { startProxy, type TcpProxy } from "../support/tcp_proxy.ts";
-import { BETWEEN, exported, record, type World } from "./linearizability.ts";
+import { BETWEEN, exportedPlants, record, type World } from "./linearizability.ts";
 import { SYNCHRONOUS_COMMIT_OFF } from "./postgres_mutations.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
@@ -67,7 +67,7 @@ test.skipIf(skipsCluster()).each([
 
     if (kills) await primary.kill();
     await standby.run("SELECT pg_promote()");
-    await recording.read(() => exported(world));
+    await recording.read(() => exportedPlants(world));
     expect(await token("revoke", standby)).toMatchObject({ exitCode: 0 });
     await each(401);
   };

@@ -1,9 +1,9 @@
 import { expect, test } from "bun:test";
 
-import { KEPT, surface } from "./compatibility.ts";
+import { KEPT_FILE, surface } from "./compatibility.ts";
 
 test("this version has what the last release kept, and may have more", async () => {
-  expect(missingIn(await surface(), await Bun.file(KEPT).json())).toEqual([]);
+  expect(missingIn(await surface(), await Bun.file(KEPT_FILE).json())).toEqual([]);
 });
 
 test.each<[what: string, kept: unknown, now: unknown, missing: string[]]>([

@@ -10,7 +10,7 @@ import { SETTINGS } from "../../src/settings/settings.ts";
 import { table } from "../support/guides.ts";
 import { runCommand } from "../support/stream_io.ts";
 
-export const KEPT = join(import.meta.dir, "compatibility.json");
+export const KEPT_FILE = join(import.meta.dir, "compatibility.json");
 
 /** What this version has. Tests hold the tables of the guides to the program. */
 export async function surface(): Promise<Record<string, unknown>> {
@@ -61,4 +61,5 @@ function withoutTexts(value: unknown): unknown {
   return Object.fromEntries(members.map(([name, member]) => [name, withoutTexts(member)]));
 }
 
-if (import.meta.main) await Bun.write(KEPT, `${JSON.stringify(await surface(), undefined, 2)}\n`);
+if (import.meta.main)
+  await Bun.write(KEPT_FILE, `${JSON.stringify(await surface(), undefined, 2)}\n`);
