@@ -17,6 +17,7 @@ import { complete, draftIn } from "./draft.ts";
 import { CODES, primaryCodeOf, withFileError } from "./errors.ts";
 import { requireUnmarked } from "./markers.ts";
 import { applyMigrations } from "./migrations.ts";
+import { becomeOwner } from "./owner.ts";
 import { databaseFile, makeDirectory } from "./path.ts";
 import { tokens } from "./schema.ts";
 import { drizzleRows } from "./sqlite_database.ts";
@@ -68,6 +69,8 @@ export const writeBackup: BackupFormat["write"] = async (target, openSnapshot, o
     // The database may take minutes before the first page.
     return await withAbort(copySnapshot(snapshot, draft, options), options.stop);
   }
+  // The database has no owner here.
+  becomeOwner(target);
   return await makeBackup(target, { copyInto, mode: 0o600, stop: options.stop });
 };
 
