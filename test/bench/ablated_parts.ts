@@ -25,7 +25,7 @@ export const ABLATED_PARTS: readonly AblatedPart[] = [
   {
     name: "headers of every response",
     without: [
-      change("http/responses.ts", "Response.json(response, SUCCESS)", "Response.json(response)"),
+      change("http/responses.ts", "Response.json(result, SUCCESS)", "Response.json(result)"),
     ],
   },
   {
