@@ -14,6 +14,15 @@ export interface TokenRecord {
   readonly scopes: readonly Scope[];
 }
 
+/** What a token is now: only an `active` one is accepted. */
+export function tokenStatus({
+  revokedAt,
+  expiresAt,
+}: TokenRecord): "active" | "expired" | "revoked" {
+  if (revokedAt !== null) return "revoked";
+  return expiresAt !== null && expiresAt.getTime() <= Date.now() ? "expired" : "active";
+}
+
 /** A token to be stored. */
 export interface NewToken extends Pick<
   TokenRecord,

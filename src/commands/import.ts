@@ -2,7 +2,7 @@ import { createReadStream, type Stats, statSync } from "node:fs";
 import { Readable } from "node:stream";
 
 import { eventLoopTurn, pause, withAbort, withDeadline } from "../async/timers.ts";
-import type { TokenRecord, TokenStore } from "../auth/token_store.ts";
+import { type TokenRecord, tokenStatus, type TokenStore } from "../auth/token_store.ts";
 import type { DatabaseAdapter } from "../database/adapter.ts";
 import { DatabaseError } from "../database/database.ts";
 import { adapterOf, URL_SCHEMES } from "../database/databases.ts";
@@ -23,7 +23,6 @@ import { grouped, namesOf, quoted } from "./formatting.ts";
 import { progressBar } from "./progress_bar.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
 import { type Io, warningsTo } from "./terminal.ts";
-import { tokenStatus } from "./token.ts";
 
 const HELP = `
 A source is a file of lines, as export prints them; "-" for standard input; or

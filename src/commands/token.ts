@@ -1,7 +1,12 @@
 import { withAbort } from "../async/timers.ts";
 import { SCOPES } from "../auth/authenticate.ts";
 import { mintToken } from "../auth/token_format.ts";
-import { type TokenRecord, TOKENS_MAX_AGE_MS, type TokenStore } from "../auth/token_store.ts";
+import {
+  type TokenRecord,
+  TOKENS_MAX_AGE_MS,
+  tokenStatus,
+  type TokenStore,
+} from "../auth/token_store.ts";
 import type { DatabaseAdapter, OpenTokens } from "../database/adapter.ts";
 import { type RefusedAction, toCommandError } from "../database/refusals.ts";
 import { CommandError, ConfigError, escapeControls } from "../errors.ts";
@@ -235,15 +240,6 @@ function toJson(token: TokenRecord) {
     revoked: revokedAt,
   };
   return { name, status: tokenStatus(token), scopes, ...times };
-}
-
-/** What a token is now. */
-export function tokenStatus({
-  revokedAt,
-  expiresAt,
-}: TokenRecord): "active" | "expired" | "revoked" {
-  if (revokedAt !== null) return "revoked";
-  return expiresAt !== null && expiresAt.getTime() <= Date.now() ? "expired" : "active";
 }
 
 const HEADER = ["NAME", "STATUS", "SCOPES", "CREATED (UTC)", "EXPIRES (UTC)", "LAST USED (UTC)"];

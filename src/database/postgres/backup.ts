@@ -1,5 +1,5 @@
 import { eventLoopTurn } from "../../async/timers.ts";
-import { formatScopes } from "../../auth/token_store.ts";
+import { formatScopes, tokenStatus } from "../../auth/token_store.ts";
 import type { NewPlant } from "../../plant/plant.ts";
 import type { OnWarning, ReadOptions, RestoredTokens, Snapshot } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
@@ -137,7 +137,7 @@ export async function restoreSnapshot(
     await insertTokens(connection, snapshot);
 
     await connection.script("COMMIT");
-    return { plants, tokens: { ended: 0, unconfirmed: validIn(snapshot) } };
+    return { plants, tokens: { ended: 0, unconfirmed: activeIn(snapshot) } };
   });
 }
 
@@ -184,9 +184,6 @@ const INSERT_TOKENS = `WITH inserted AS (
     ON CONFLICT (id) DO UPDATE SET revision = excluded.revision`;
 
 /** The names of the tokens that are accepted. */
-function validIn({ tokens }: Snapshot): readonly string[] {
-  const now = new Date();
-  return tokens
-    .filter(({ revokedAt, expiresAt }) => revokedAt === null && (expiresAt ?? now) >= now)
-    .map(({ name }) => name);
+function activeIn({ tokens }: Snapshot): readonly string[] {
+  return tokens.filter((token) => tokenStatus(token) === "active").map(({ name }) => name);
 }
