@@ -53,7 +53,6 @@ function citusAdapter(url: PostgresUrl, backups: BackupFormat): DatabaseAdapter 
     ...coordinator,
     describe: () => ({ ...coordinator.describe(), adapter: "citus" }),
 
-    placeFault: async () => undefined,
     openForServing: (options) =>
       onCluster(({ serveCitus }, reached) => serveCitus(reached, options), options.readUrl),
     openForWriting: ({ create = false, onCreate, onWarning } = {}) =>
