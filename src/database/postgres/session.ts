@@ -21,11 +21,6 @@ export async function verifySession(
   if (found.nonce !== nonce)
     refuse("a pooler in between drops session settings: connect to PostgreSQL itself");
 
-  for (const [name, value] of Object.entries(SESSION_SETTINGS)) {
-    const other = found[name as keyof typeof SESSION_SETTINGS] ?? value;
-    if (other !== value) refuse(`${name} is ${other} despite the session's settings, not ${value}`);
-  }
-
   if (found.read_only === "on" && !acceptsStandby) throw new PostgresFailure("25006");
   requireDurable(found);
 }
@@ -74,14 +69,9 @@ const UNSAFE_SETTINGS = {
 export type Durability = Readonly<Record<keyof typeof UNSAFE_SETTINGS, string | null>>;
 
 /** The columns of {@linkcode Durability}. */
-export const DURABILITY = settingColumns(UNSAFE_SETTINGS);
-
-/** Reads each of these settings; null if the server does not know it. */
-function settingColumns(settings: object): string {
-  return Object.keys(settings)
-    .map((name) => `current_setting('${name}', true) AS ${name}`)
-    .join(", ");
-}
+export const DURABILITY = Object.keys(UNSAFE_SETTINGS)
+  .map((name) => `current_setting('${name}', true) AS ${name}`)
+  .join(", ");
 
 /** @throws {PostgresFailure} `UNSAFE`, if the server may lose acknowledged plants. */
 export function requireDurable(found: Durability): void {
@@ -104,7 +94,6 @@ const SESSION = `SELECT ${DURABILITY},
   version() AS version,
   current_setting('transaction_read_only', true) AS read_only,
   current_setting('server_encoding', true) AS encoding,
-  ${settingColumns(SESSION_SETTINGS)},
   current_setting('${NONCE}', true) AS nonce
   FROM (SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit', true)
     WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)) AS changed`;
@@ -112,5 +101,4 @@ const SESSION = `SELECT ${DURABILITY},
 /** The row of {@linkcode SESSION}. */
 type Session = Readonly<Record<SettingName, string | null> & { version: string }>;
 
-type SettingName =
-  keyof Durability | keyof typeof SESSION_SETTINGS | "read_only" | "encoding" | "nonce";
+type SettingName = keyof Durability | "read_only" | "encoding" | "nonce";
