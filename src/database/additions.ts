@@ -66,18 +66,29 @@ export function ledgerEntry(name: string, sql: string): string {
 }
 
 /**
- * Requires that this version may use a database with migrations of later versions.
+ * Compares the ledger of a database with the migrations that this version knows. Of either, the other may lack one that
+ * is not the last: a fork takes it with a later version.
  *
- * @param entries The ledger's, of the migrations that this version does not know.
- * @returns What later versions have added, and this one leaves out.
- * @throws {DatabaseError} If a migration may have done anything else.
+ * @param entries Each by the time when its migration was written.
+ * @returns The missing migrations, and what later versions have added, which this one leaves out.
+ * @throws {DatabaseError} If a later version may have done more than to add: it may store more of a plant than this one
+ *   knows.
  */
-export function requireOnlyAdditions(entries: readonly string[]): readonly string[] {
-  return entries.flatMap((entry) => {
-    const [, additions] = entry.split(ADDS);
-    if (additions === undefined) throw new DatabaseError("it was made by a newer plant-store");
-    return additions.split(", ");
-  });
+export function compareLedger<Migration extends { readonly when: number }>(
+  migrations: readonly Migration[],
+  entries: ReadonlyMap<number, string>,
+) {
+  const known = new Set(migrations.map(({ when }) => when));
+  const others = [...entries].filter(([when]) => !known.has(when));
+
+  return {
+    missing: migrations.filter(({ when }) => !entries.has(when)),
+    additions: others.flatMap(([, entry]) => {
+      const [, additions] = entry.split(ADDS);
+      if (additions === undefined) throw new DatabaseError("it was made by a newer plant-store");
+      return additions.split(", ");
+    }),
+  };
 }
 
 /** Warns of what this version leaves out, if there is anything. */

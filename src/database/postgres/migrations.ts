@@ -1,7 +1,7 @@
 import journal from "../../../drizzle/postgres/meta/_journal.json" with { type: "json" };
 import { pause } from "../../async/timers.ts";
 import type { OnWarning } from "../adapter.ts";
-import { ledgerEntry, requireOnlyAdditions, warnOfAdditions } from "../additions.ts";
+import { compareLedger, ledgerEntry, warnOfAdditions } from "../additions.ts";
 import { DatabaseError } from "../database.ts";
 import type { Connection } from "./connection.ts";
 import { codeOf } from "./errors.ts";
@@ -92,36 +92,19 @@ export async function requireCreate({ query }: Connection): Promise<void> {
 
 /** The migrations that are not in the ledger. */
 async function unapplied(
-  connection: Connection,
+  { query }: Connection,
   onWarning: OnWarning,
 ): Promise<readonly Migration[]> {
-  const rows = await readLedger(connection);
-  const applied = new Set(rows.map(({ made_at }) => Number(made_at)));
-  const known = new Set(MIGRATIONS.map(({ when }) => when));
-
-  // That of a later version need not be the last.
-  const others = rows.filter(({ made_at }) => !known.has(Number(made_at)));
-  warnOfAdditions(requireOnlyAdditions(others.map(({ tag }) => tag)), onWarning);
-
-  return MIGRATIONS.filter(({ when }) => !applied.has(when));
+  const rows = await query<LedgerRow>(`SELECT made_at, tag FROM ${LEDGER}`);
+  const entries = new Map(rows.map(({ made_at, tag }) => [Number(made_at), tag]));
+  const { missing, additions } = compareLedger(MIGRATIONS, entries);
+  warnOfAdditions(additions, onWarning);
+  return missing;
 }
 
 interface LedgerRow {
   readonly made_at: string;
   readonly tag: string;
-}
-
-async function readLedger({ query }: Connection): Promise<readonly LedgerRow[]> {
-  try {
-    return await query(`SELECT made_at, tag FROM ${LEDGER}`);
-  } catch (error) {
-    // undefined_column
-    if (codeOf(error) !== "42703") throw error;
-    const advice = "create a schema for plant-store";
-    throw new DatabaseError(`the table ${LEDGER} is another application's: ${advice}`, {
-      cause: error,
-    });
-  }
 }
 
 /** The key of the advisory lock that lets one session at a time migrate: "plnt". */

@@ -1,7 +1,7 @@
 import { hash } from "node:crypto";
 
 import journal from "../../../drizzle/sqlite/meta/_journal.json" with { type: "json" };
-import { ledgerEntry, requireOnlyAdditions } from "../additions.ts";
+import { compareLedger, ledgerEntry } from "../additions.ts";
 import { DatabaseError } from "../database.ts";
 import { numberFrom, type SqliteConnection } from "./driver.ts";
 import { SQL } from "./migration_files.ts";
@@ -56,23 +56,16 @@ export function migrationScript(migration: Migration): string {
 }
 
 /**
- * Compares the migrations of a database with our tables with those that this version knows. Of either, the other may
- * lack one that is not the last: a fork takes it with a later version.
+ * Reads the ledger of a database with our tables.
  *
- * @returns The missing migrations, and what later versions have added.
- * @throws {DatabaseError} If a later version has done more than to add: it may store more of a plant
- *   than this one knows.
+ * @throws {DatabaseError} As {@linkcode compareLedger}.
  */
 export function readLedger(connection: SqliteConnection) {
   const rows = connection.query("SELECT created_at, hash FROM __drizzle_migrations").values();
-  const applied = new Set(rows.map(([when]) => Number(when)));
-  const known = new Set(MIGRATIONS.map(({ when }) => when));
-  const others = rows.filter(([when]) => !known.has(Number(when)));
-
-  return {
-    missing: MIGRATIONS.filter(({ when }) => !applied.has(when)),
-    additions: requireOnlyAdditions(others.map(([, entry]) => String(entry))),
-  };
+  return compareLedger(
+    MIGRATIONS,
+    new Map(rows.map(([when, entry]) => [Number(when), String(entry)])),
+  );
 }
 
 /**
