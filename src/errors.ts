@@ -81,7 +81,8 @@ export const ERRORS = {
 
   body_too_large: {
     error: 4131,
-    situation: "the body is over the limit, with Content-Length or chunked",
+    situation:
+      "the body is over the limit, with Content-Length or chunked, or comes in hundreds of tiny chunks",
     message: "the body is too large",
   },
 

@@ -1,4 +1,4 @@
-import { repeat, startDeadline } from "../async/timers.ts";
+import { eventLoopTurn, repeat, startDeadline } from "../async/timers.ts";
 import { readPieces } from "./body.ts";
 
 /** How long the rest of a body is read at most, in milliseconds. */
@@ -9,15 +9,6 @@ const PAUSE_MS = 1_000;
 
 /** How much of the rest is read at most, in bytes. */
 const MAX_BYTES = 16_000_000;
-
-/** How many pieces are read whatever their size: each costs about a microsecond. */
-const FEW_PIECES = 256;
-
-/**
- * How many bytes allow one more piece: less than a packet of a network has. The reader does not
- * pause between pieces. During a pause, Bun would join chunks of one byte to a mebibyte, which costs 40 milliseconds.
- */
-const PIECE_BYTES = 512;
 
 /** Maximum number of lingering connections. With more, the oldest one is closed. */
 const MAX_LINGERING = 256;
@@ -44,6 +35,9 @@ export function lingeringClose(text: string, response: Response, { body }: Reque
       async pull(controller) {
         controller.enqueue(new TextEncoder().encode(text));
         await discard(body);
+        // Bun accepts connections until none waits, and reads each at once. If it closed one meanwhile,
+        // clients that come back as fast as they are refused would keep it from all others.
+        await eventLoopTurn();
         controller.close();
       },
     },
@@ -65,17 +59,17 @@ async function discard(body: ReadableStream<Uint8Array>): Promise<void> {
     piecesBefore = pieces;
   });
 
-  let bytes = 0;
+  let bytesLeft = MAX_BYTES;
   const take = ({ length }: Uint8Array) => {
     pieces++;
-    bytes += length;
-    return bytes < MAX_BYTES && pieces <= FEW_PIECES + bytes / PIECE_BYTES;
+    bytesLeft -= length;
+    return bytesLeft > 0;
   };
 
   try {
     await readPieces(body, take, end.signal);
   } catch {
-    // The client is gone.
+    // The client is gone, or its chunks are too small.
   } finally {
     clearDeadline();
     pauses[Symbol.dispose]();

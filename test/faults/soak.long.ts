@@ -195,7 +195,7 @@ function oddClients(
     ["deep nesting", 1, 20, /^400\/4001$/, () => post("[".repeat(30_000))],
     ["a huge body", 1, 50, /^413\/4131$/, () => post("x".repeat(1_000_000))],
     ["a huge chunked body", 1, 50, /^413\/4131$/, () => ask(chunked("x".repeat(500_000), 50_000))],
-    ["small chunks", 2, 20, STORED, () => store((plant) => ask(chunked(jsonOf(plant), 16)))],
+    ["small chunks", 2, 20, STORED, () => store((plant) => ask(chunked(jsonOf(plant), 512)))],
     ["a slow body", 16, 0, STORED, () => store(storeSlowly)],
     ["a reset in a body", 4, 20, /^none$/, () => resetInBody(url)],
     ["never reading", 2, 500, /^none$/, async () => resetAfter(2_000, await neverReading(url))],

@@ -57,6 +57,14 @@ test("a refusal ends with its body", async () => {
   expect(JSON.parse(await text)).toMatchObject({ error: 4011 });
 });
 
+test("a refusal ends after a turn of the event loop, even if its body is left at once", async () => {
+  let hasTurned = false;
+  setImmediate(() => (hasTurned = true));
+
+  await (await refused(endless(1).body)).text();
+  expect(hasTurned).toBe(true);
+});
+
 test("a refusal whose body pauses ends without it", async () => {
   expect(await (await refused(silent().body)).json()).toMatchObject({ error: 4011 });
 });

@@ -265,7 +265,7 @@ const CAUSES: Readonly<
   4051: ["`Allow`", { allow: expect.stringMatching(/^[A-Z]+(?:, [A-Z]+)*$/) }],
   4091: ["`id`"],
   // Deno adds its own.
-  4131: ["65536 bytes", { connection: expect.stringMatching(/^close(?:, close)?$/) }],
+  4131: [/65536 bytes|larger chunks/, { connection: expect.stringMatching(/^close(?:, close)?$/) }],
   5001: ["internal error; the plant may be stored, send it again"],
   5032: ["storage is unavailable", { "retry-after": "1" }],
   5033: ["shutting down", { "retry-after": "1", connection: "close" }],
