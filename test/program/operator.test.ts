@@ -885,29 +885,6 @@ test.skipIf(skipsWithout("nginx", "nginx-light"))(
 );
 
 test.skipIf(skipsWithout("nginx", "nginx-light"))(
-  "the guide's nginx asks for a password on /swagger, and on no other path",
-  async () => {
-    using home = emptyDirectory();
-    await using server = await startServer({ cwd: home.path, env: { AUTH_TOKENS: TOKEN } });
-    await Bun.write(home.at("swagger.htpasswd"), "gardener:{PLAIN}secret\n");
-    const swagger = blocks("A proxy in front", "nginx").at(-1) ?? "";
-    await using nginx = startNginx(home, server.url, swagger.replace("/etc/nginx", home.path));
-
-    const tls = { ca: Bun.file(`${CERTIFICATE}.crt`) };
-    const statusOf = async (path: string, headers: Record<string, string> = {}) =>
-      (await fetch(nginx.url + path, { headers, tls })).status;
-    const authorization = `Basic ${btoa("gardener:secret")}`;
-
-    expect(await onceItListens(() => statusOf("/swagger"))).toBe(401);
-    expect(await statusOf("/swagger/json")).toBe(401);
-    expect(await statusOf("/swagger", { authorization })).toBe(200);
-    expect(await statusOf("/swagger/json", { authorization })).toBe(200);
-    expect(await statusOf("/livez")).toBe(200);
-    expect((await post(nginx.url, undefined, { tls })).status).toBe(200);
-  },
-);
-
-test.skipIf(skipsWithout("nginx", "nginx-light"))(
   "below a path of another site, plants are stored, and the document leads to where they are",
   async () => {
     using home = emptyDirectory();
