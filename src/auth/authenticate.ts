@@ -16,9 +16,9 @@ export type Scope = (typeof SCOPES)[number];
 /** Whose token it is. */
 export interface Caller {
   /**
-   * The name of a stored token, `static:` and the place of a static one in its list, or what another
-   * issuer calls its bearer, which may be personal data, or empty. Unique among the callers of an
-   * issuer.
+   * The name of a stored token, or `static:` and the place of a static one in its list. Of another
+   * issuer, its name for the bearer, which may be personal data, or empty. Unique among the callers of
+   * an issuer.
    */
   readonly subject: string;
 

@@ -74,7 +74,7 @@ async function clashesWith(names: Names): Promise<Map<string, string[]>> {
   const clashes = new Map<string, string[]>();
   for (const file of await filesOf(process.cwd())) {
     if (!file.endsWith(".ts") || DROPPED.test(file)) continue;
-    // A member such as `.entries` is no clash.
+    // A member such as `.entries` does not clash.
     const words = new Set((await Bun.file(file).text()).match(/(?<![.\w$])[\w$]+/g));
     for (const word of words) {
       const name = renamed(word, names);

@@ -10,9 +10,8 @@ import { loadTracing, requireSafePlace } from "./service.ts";
  * the address and the port, and the database, which is neither created nor migrated. The server may
  * run.
  *
- * @param onWarning Takes a sentence about a port in use, a variable that is not obeyed, an identity
- *   provider that does not respond, a place where the database may be lost, or what this version
- *   leaves out of it.
+ * @param onWarning Takes a sentence about something that refuses no start, such as a port in use, or an
+ *   identity provider that does not respond.
  * @returns What a start would do to the database, as a sentence.
  * @throws {ConfigError} If a file or a variable cannot be used.
  * @throws {CommandError} If this machine does not have the address, if the user may not use the port, or

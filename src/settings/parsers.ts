@@ -3,6 +3,8 @@ import type { DatabaseAdapter } from "../database/adapter.ts";
 import { adapterOf } from "../database/databases.ts";
 import { ConfigError } from "../errors.ts";
 
+// Each parser throws the ConfigError that `refusal()` makes, if the input cannot be used.
+
 /** A text that an operator typed, and the variable or the flag that it was typed for. */
 export interface Input {
   /** Such as `PORT` or `--port`. */

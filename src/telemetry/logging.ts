@@ -189,7 +189,7 @@ function factsOf(error: unknown, outer: readonly unknown[] = []): Record<string,
 }
 
 /**
- * The message with its properties, which LogTape's own format for people omits. A message is no template: it
+ * The message with its properties, which LogTape's own format for people omits. A message is not a template: it
  * may have a path with braces.
  */
 function pretty(colors: boolean): TextFormatter {

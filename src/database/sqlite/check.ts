@@ -13,6 +13,8 @@ import { reasonOfCall, startWorker } from "./worker_calls.ts";
 /**
  * Checks a file, and removes its corruption marker if the file is sound. A file that another
  * process marks during the check counts as corrupt.
+ *
+ * @throws {DatabaseError} If it is corrupt, or the check itself failed.
  */
 export async function checkSqlite(path: string, { stop }: Pick<ReadOptions, "stop">) {
   const marker = withFileError("open", path, () => corruptionMarker(path));

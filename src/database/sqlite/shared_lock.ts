@@ -12,10 +12,10 @@ interface SharedLock extends Disposable {
 /**
  * Watches the shared lock that a connection in WAL mode holds on the database as long as it is
  * open. `close` of any descriptor of a file drops all locks that the process has on it
- * (https://www.sqlite.org/howtocorrupt.html, section 2.2). So a program that reads its own database
- * file, to copy it or to serve it, lets another process take the exclusive lock, move the WAL into
- * the database and remove it, in the middle of a commit. Only SQLite 3.51 and newer notice that, in
- * the other process.
+ * (https://www.sqlite.org/howtocorrupt.html, section 2.2). A program may read its own database file, to
+ * copy it or to serve it. Then another process can take the exclusive lock in the middle of a commit,
+ * move the WAL into the database, and remove it. Only SQLite 3.51 and newer notice that, in the other
+ * process.
  *
  * No lock of SQLite's avoids that. Its `unix-excl` locks the same way and keeps all other processes
  * out, backups too; `unix-dotfile` has no WAL; `unix-none` has no locks. SQLite has none by open

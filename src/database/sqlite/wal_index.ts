@@ -12,8 +12,8 @@ const BTRFS = 0x9123_683e;
  * copy on write, which only an empty file can become.
  *
  * SQLite maps the index. A mapped page that cannot be written is not an error but a signal (SIGBUS),
- * which ends the process, and on a full disk that copies on write no page can be written. The
- * database and its WAL keep their checksums: SQLite writes them by calls, which fail.
+ * which ends the process. On a full disk that copies on write, no page can be written. The database
+ * and its WAL keep their checksums: SQLite writes them by calls, which fail.
  *
  * BUG: the signal still ends the process on a full disk if the blocks of the index are shared: on
  * btrfs after a snapshot, on XFS after `cp --reflink`. Likewise on btrfs if Linux is older than 6.17,
