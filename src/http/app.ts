@@ -161,7 +161,7 @@ export function createApp(options: AppOptions) {
 
 /**
  * A hook of Elysia: throws the error again, for `respond` to make the response. Elysia would copy one
- * with an error's status, body and all. What a schema of a route refuses is the client's fault.
+ * with an error's status, body and all. What a schema of a route refuses is the client's error.
  */
 export function throwAgain({ error }: { error: unknown }): never {
   if (error instanceof ValidationError && error.type !== "response") throw invalidParameters(error);
