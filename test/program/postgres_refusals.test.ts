@@ -1,6 +1,8 @@
 import { beforeEach, describe, expect, spyOn, test } from "bun:test";
 
 import { post, untilTokenIs } from "../support/client.ts";
+import { databaseFixture } from "../support/database_fixture.ts";
+import { fern } from "../support/plants.ts";
 import { skipsCluster } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_database.ts";
 import { runCommand } from "../support/stream_io.ts";
@@ -115,6 +117,17 @@ describe.skipIf(skipsCluster())("PostgreSQL that does not respond in time", () =
     const { exitCode, stderr } = await stopAtWait(SERVE, WAITS_FOR_STANDBY);
     expect(exitCode).toBe(0);
     expect(stderr).not.toMatch(NO_FIRST_TOKEN);
+  });
+
+  test("ends a restore at a signal, while it waits for its tables", async () => {
+    using backup = await databaseFixture([fern()]);
+    database = (await cluster().newDatabase()).url;
+    await using _ = await withoutStandby();
+    expect(await stopAtWait(["restore", backup.path], WAITS_FOR_STANDBY)).toEqual({
+      exitCode: 1,
+      stdout: "",
+      stderr: "Stopped: nothing was restored\n",
+    });
   });
 
   test("lets a server run without a first token, and lets a token be deleted whose secret was not shown", async () => {

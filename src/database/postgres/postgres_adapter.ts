@@ -1,5 +1,6 @@
 import { statSync } from "node:fs";
 
+import { withAbort } from "../../async/timers.ts";
 import { ConfigError } from "../../errors.ts";
 import type {
   BackupFormat,
@@ -76,7 +77,9 @@ export function postgresAdapter(url: PostgresUrl, backups: BackupFormat): Databa
     restore: (source, options) =>
       onServer(async (_, reached) => {
         const { prepareRestore, restoreSnapshot } = await import("./backup.ts");
-        await prepareRestore(reached);
+        // It may wait for a standby.
+        await withAbort(prepareRestore(reached), options.stop);
+        if (options.stop.aborted) return undefined;
         await using snapshot = await backups.open(source, options);
         if (snapshot === undefined) return undefined;
 
