@@ -13,7 +13,7 @@ import { textArray } from "./schema.ts";
 import { readTokens } from "./tokens.ts";
 import { howToRun, type PostgresUrl } from "./url.ts";
 
-/** How many rows a page of a snapshot has: 64 MB, if each has the longest name of a body. */
+/** How many rows a page of a snapshot has: 64 MB, if each has the longest name of a body. Two are in memory. */
 const PAGE_ROWS = 1_000;
 
 /**
@@ -33,9 +33,17 @@ export async function openSnapshot(
 
   async function* pages(): AsyncGenerator<readonly NewPlant[]> {
     await reading(() => connection.script(`DECLARE pages NO SCROLL CURSOR FOR ${SELECT_ALL}`));
+    const fetch = () => reading(() => connection.query<PlantRow>(`FETCH ${PAGE_ROWS} FROM pages`));
+    let fetching = fetch();
     for (;;) {
-      const rows = await reading(() => connection.query<PlantRow>(`FETCH ${PAGE_ROWS} FROM pages`));
+      const rows = await fetching;
       if (rows.length === 0) return;
+      // The server reads the next page while this one is stored.
+      fetching = fetch();
+      // Awaited with the next page, or never if this one cannot be stored.
+      fetching.catch(() => {});
+      // Only then is it sent: storing a page leaves the thread for nothing.
+      await eventLoopTurn();
       yield rows.map(plantFrom);
     }
   }
@@ -119,14 +127,15 @@ export async function restoreSnapshot(
     await requireEmpty(connection);
 
     let plants = 0;
-    // The next page is read while the server inserts this one.
+    // The next page is read and encoded while the server inserts this one.
     let inserting: Promise<unknown> = Promise.resolve();
     for await (const page of snapshot.pages()) {
-      await inserting;
       if (options.stop.aborted) return undefined;
-      inserting = insertAll(connection, page);
+      const next = insertAll(connection, page);
       // Awaited with the next page, or never if that cannot be read.
-      inserting.catch(() => {});
+      next.catch(() => {});
+      await inserting;
+      inserting = next;
       // Only then is it sent: reading the next page leaves the thread for nothing.
       await eventLoopTurn();
       plants += page.length;
