@@ -58,7 +58,8 @@ export const COLUMN_KINDS: Readonly<Record<FieldKind, ColumnKind>> = {
 
 /** An array of integers as a PostgreSQL literal. */
 export function bigintArray(values: readonly bigint[]): string {
-  return `{${values.join(",")}}`;
+  // Joined as bigints, they take twice as long.
+  return `{${values.map(String).join(",")}}`;
 }
 
 /**
