@@ -250,31 +250,17 @@ function startServer(
     });
   } catch (cause) {
     const refused = `Cannot listen on ${inBrackets(host)}:${port}`;
-    if (!hasAddress(host)) {
-      const advice = "this machine does not have that address; choose another with --host";
-      throw new CommandError(`${refused}: ${advice}`, { cause });
-    }
-
     const { code } = cause as NodeJS.ErrnoException;
     if (code === "EADDRINUSE")
       throw new PortInUseError(`${refused}: the port is in use; choose another with --port`, {
         cause,
       });
-    const reason = code === "EACCES" ? "it needs CAP_NET_BIND_SERVICE" : reasonOf(cause);
+    // For an unknown name, Bun gives the code of an earlier error.
+    const reason =
+      code === "EACCES"
+        ? "it needs CAP_NET_BIND_SERVICE"
+        : "this machine does not have that address; choose another with --host";
     throw new CommandError(`${refused}: ${reason}`, { cause });
-  }
-}
-
-/**
- * Whether this machine has an address, by listening on a free port of it. The error of Bun does not
- * tell: for an unknown name, its code is that of an earlier error.
- */
-function hasAddress(hostname: string): boolean {
-  try {
-    void Bun.serve({ hostname, port: 0, fetch: () => new Response() }).stop(true);
-    return true;
-  } catch {
-    return false;
   }
 }
 
