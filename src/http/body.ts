@@ -193,7 +193,7 @@ export async function readPieces(
  * Turns what reading a body throws into its cause.
  *
  * - 413: a framework around the app has a limit of its own, below this one.
- * - A TypeError: something read the body before (Fetch standard, section 5.3). That is a fault of the
+ * - A TypeError: something read the body before (Fetch standard, section 5.3). That is a bug of the
  *   program: the plant may be good, and its client must not give up.
  * - Anything else: the client is gone.
  */
