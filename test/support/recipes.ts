@@ -1,3 +1,5 @@
+import { temporaryDirectory } from "./program.ts";
+
 /** The patches of the recipes, in the order of the page. */
 export const PATCHES = ["read.patch", "list.patch", "limit.patch", "field.patch"];
 
@@ -24,4 +26,33 @@ export function testsOf(patch: string): string[] {
   if (files.some((file) => file.endsWith("contract.ts")))
     tests.push("test/database/memory.test.ts", "test/database/sqlite/sqlite_database.test.ts");
   return [...new Set(tests)];
+}
+
+/** A shell in a directory. Rejects with what a command prints if it fails. */
+export function shellIn(cwd: string) {
+  return async (script: string): Promise<string> => {
+    const { exitCode, stdout, stderr } = await Bun.$`bash -euo pipefail -c ${script}`
+      .cwd(cwd)
+      .env({ ...process.env, ...AUTHOR, TMPDIR: temporaryDirectory() })
+      .quiet()
+      .nothrow();
+    if (exitCode !== 0) throw new Error(`${script}\n${stdout}${stderr}`);
+    return stdout.toString();
+  };
+}
+
+const AUTHOR = {
+  GIT_AUTHOR_NAME: "Fork",
+  GIT_AUTHOR_EMAIL: "fork@example.org",
+  GIT_COMMITTER_NAME: "Fork",
+  GIT_COMMITTER_EMAIL: "fork@example.org",
+};
+
+/** Commits a copy of the repository, as a clone of it is. Resolves to a shell in it. */
+export async function commitCopy(root: string) {
+  const run = shellIn(root);
+  // A folder that `.gitignore` names is a link here, which it does not.
+  await run("git init --quiet && echo node_modules >> .git/info/exclude");
+  await run("git add --all && git commit --quiet --message Begin");
+  return run;
 }
