@@ -269,6 +269,18 @@ test("restore is refused while a server has the database open, even one whose fi
   expect(await here.call("restore", "saved.db")).toMatchObject({ exitCode: 0 });
 });
 
+test("restore replaces no directory, no pipe and no device", async () => {
+  using here = await world();
+  mkdirSync(here.at("directory"));
+  Bun.spawnSync(["mkfifo", here.at("pipe")]);
+  for (const name of ["directory", "pipe"])
+    expect(await here.call("restore", "saved.db", "--database", name)).toMatchObject({
+      exitCode: 1,
+      stderr: `Cannot replace database "${name}": it is not a file\n`,
+    });
+  expect(statSync(here.at("pipe")).isFIFO()).toBe(true);
+});
+
 test("the database is not its own backup", async () => {
   using here = await world();
   expect(await here.call("restore", "saved.db", "--database", "saved.db")).toMatchObject({

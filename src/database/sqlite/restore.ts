@@ -147,6 +147,7 @@ async function openFile(source: string): Promise<FileHandle> {
 function requireReplaceable(path: string, source: string): string {
   return withFileError("replace", path, () => {
     const file = databaseFile(path);
+    if (existsSync(file) && !statSync(file).isFile()) throw new DatabaseError("it is not a file");
     requireTrustedPlace(file, "create");
     // The new file will belong to this user.
     requireOwner(file, "it");
