@@ -69,20 +69,21 @@ export function ledgerEntry(name: string, sql: string): string {
  * Compares the ledger of a database with the migrations that this version knows. Of either, the other may lack one that
  * is not the last: a fork takes it with a later version.
  *
- * @param entries Each by the time when its migration was written.
+ * @param entries Each with the time when its migration was written: two may have the same.
  * @returns The missing migrations, and what later versions have added, which this one leaves out.
  * @throws {DatabaseError} If a later version may have done more than to add: it may store more of a plant than this one
  *   knows.
  */
 export function compareLedger<Migration extends { readonly when: number }>(
   migrations: readonly Migration[],
-  entries: ReadonlyMap<number, string>,
+  entries: readonly (readonly [when: number, entry: string])[],
 ) {
   const known = new Set(migrations.map(({ when }) => when));
-  const others = [...entries].filter(([when]) => !known.has(when));
+  const applied = new Set(entries.map(([when]) => when));
+  const others = entries.filter(([when]) => !known.has(when));
 
   return {
-    missing: migrations.filter(({ when }) => !entries.has(when)),
+    missing: migrations.filter(({ when }) => !applied.has(when)),
     additions: others.flatMap(([, entry]) => {
       const [, additions] = entry.split(ADDS);
       if (additions === undefined) throw new DatabaseError("it was made by a newer plant-store");

@@ -33,12 +33,20 @@ const ONLY_ADD: [what: string, sql: string, adds: string[]][] = [
 ];
 
 /** What a version that does not know a migration leaves out. */
-const additionsOf = (entry: string) => compareLedger([], new Map([[1, entry]])).additions;
+const additionsOf = (entry: string) => compareLedger([], [[1, entry]]).additions;
 
 test.each(ONLY_ADD)("a migration with %s only adds", (_what, sql, adds) => {
   const entry = ledgerEntry("0003_more", sql);
   expect(entry).toStartWith("0003_more");
   expect(additionsOf(entry)).toEqual(adds);
+});
+
+test("of two later migrations of one time, both count", () => {
+  const entries = [
+    [1, "3f"],
+    [1, "4a adds plants.light"],
+  ] as const;
+  expect(() => compareLedger([], entries)).toThrow("it was made by a newer plant-store");
 });
 
 const DO_MORE: [what: string, sql: string][] = [

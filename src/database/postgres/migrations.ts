@@ -96,7 +96,7 @@ async function unapplied(
   onWarning: OnWarning,
 ): Promise<readonly Migration[]> {
   const rows = await query<LedgerRow>(`SELECT made_at, tag FROM ${LEDGER}`);
-  const entries = new Map(rows.map(({ made_at, tag }) => [Number(made_at), tag]));
+  const entries = rows.map(({ made_at, tag }) => [Number(made_at), tag] as const);
   const { missing, additions } = compareLedger(MIGRATIONS, entries);
   warnOfAdditions(additions, onWarning);
   return missing;

@@ -64,7 +64,7 @@ export function readLedger(connection: SqliteConnection) {
   const rows = connection.query("SELECT created_at, hash FROM __drizzle_migrations").values();
   return compareLedger(
     MIGRATIONS,
-    new Map(rows.map(([when, entry]) => [Number(when), String(entry)])),
+    rows.map(([when, entry]) => [Number(when), String(entry)] as const),
   );
 }
 
