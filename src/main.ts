@@ -44,7 +44,6 @@ for (const signal of ["SIGUSR1", "SIGUSR2"] as const) process.on(signal, () => {
 const stdout = new Output(1);
 const stderr = new Output(2);
 const isTerminal = isatty(2);
-const isAnsi = isTerminal && process.env["TERM"] !== "dumb";
 
 // Until the command ends, Bun would print such an error and go on.
 for (const event of ["uncaughtException", "unhandledRejection"] as const) {
@@ -69,9 +68,8 @@ process.exitCode = await run(process.argv.slice(2), process.env, {
   settingsFile: isInstalled ? "/etc/plant-store/plant-store.env" : undefined,
   stdin: () => Bun.stdin.stream(),
   isTerminal,
-  isAnsi,
   canAsk: isTerminal && isatty(0),
-  hasColors: isAnsi && !process.env["NO_COLOR"],
+  hasColors: isTerminal && process.env["TERM"] !== "dumb" && !process.env["NO_COLOR"],
 });
 await stderr.drain(STALL_MS);
 

@@ -5,7 +5,6 @@ import type { DatabaseAdapter } from "../database/adapter.ts";
 import { CommandError, ConfigError, isSystemError, reasonOf } from "../errors.ts";
 import { type Call, DATABASE_FLAGS, type Subcommand } from "./command.ts";
 import { counted, formatBytes } from "./formatting.ts";
-import { progressBar } from "./progress_bar.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
 import { warningsTo } from "./terminal.ts";
 
@@ -65,9 +64,8 @@ async function copyTo(target: string, { database, io, flags, prune }: CopyOption
     );
 
   try {
-    const bar = progressBar(io);
-    const options = { stop: io.stop, onProgress: bar.update, onWarning: warningsTo(io) };
-    const plants = await database.backup(resolve(target), options).finally(bar.clear);
+    const options = { stop: io.stop, onWarning: warningsTo(io) };
+    const plants = await database.backup(resolve(target), options);
     if (plants === undefined) throw new CommandError("Stopped: no backup was made");
 
     const { size: bytes } = statSync(target);

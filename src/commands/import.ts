@@ -20,7 +20,6 @@ import { faultOf, type NewPlant, PLANT_FIELDS } from "../plant/plant.ts";
 import { parsePlant } from "../plant/plant_json.ts";
 import { type Call, DATABASE_FLAGS, type Subcommand } from "./command.ts";
 import { grouped, namesOf, quoted } from "./formatting.ts";
-import { progressBar } from "./progress_bar.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
 import { type Io, warningsTo } from "./terminal.ts";
 
@@ -57,7 +56,6 @@ async function run({ argument, flags, config, adapter, io }: Call): Promise<void
   if (flags["tokens"] === true && source.tokens === undefined)
     throw new ConfigError(`Cannot use --tokens with ${quoted(argument)}: expected a database`);
 
-  const progress = progressBar(io);
   const counts = { added: 0, present: 0, refused: 0 };
   // Of the last item that was committed or refused.
   let position: Item["position"] | undefined;
@@ -70,19 +68,18 @@ async function run({ argument, flags, config, adapter, io }: Call): Promise<void
     let batch = await batches.next();
     const ofSource = flags["tokens"] === true ? await source.tokens?.() : undefined;
 
-    const onCreate = (created: string) =>
-      progress.print(`Initialized empty database "${created}"\n`);
+    const onCreate = (created: string) => io.stderr(`Initialized empty database "${created}"\n`);
     await using opened = await openForWriting({ create: true, onCreate });
 
     if (ofSource !== undefined) {
       tokens = await addTokens(ofSource, opened.tokens, io.stop).catch((error: unknown) => {
         throw toCommandError(error, { action: "add tokens", database });
       });
-      progress.print(wordsFor(tokens));
+      io.stderr(wordsFor(tokens));
     }
 
     for (; batch.done !== true; batch = await batches.next()) {
-      const { items, bytes } = batch.value;
+      const items = batch.value;
       const plants = items.flatMap(({ plant }) => plant ?? []);
       const adding = addAll(plants, opened.plants);
       // After a stop, a batch that is being committed gets a moment more, so that it is counted.
@@ -94,13 +91,8 @@ async function run({ argument, flags, config, adapter, io }: Call): Promise<void
       const reports = countOutcomes(counts, items, added);
       position = items.at(-1)?.position ?? position;
 
-      progress.print(reports.map((report) => `${source.unit} ${report}\n`).join(""));
+      for (const report of reports) io.stderr(`${source.unit} ${report}\n`);
       await withAbort(io.printed(), io.stop);
-      progress.update({
-        done: bytes,
-        total: source.size,
-        plants: counts.added + counts.present,
-      });
       // Reading a file does not wait: signals are handled here.
       await eventLoopTurn();
     }
@@ -111,8 +103,6 @@ async function run({ argument, flags, config, adapter, io }: Call): Promise<void
     throw new CommandError(`Cannot add plants${reached()}: ${reason}`, {
       cause: error,
     });
-  } finally {
-    progress.clear();
   }
 
   const { added, present, refused } = counts;
@@ -140,20 +130,12 @@ interface Source extends AsyncDisposable {
   readonly name: string;
   /** What an item is, for messages. */
   readonly unit: "line" | "id";
-  /** How many bytes there are, if that is known. */
-  readonly size?: number | undefined;
   /** The items that are committed together. After a stop, ends with those that have arrived. */
-  batches(): AsyncIterator<Batch>;
+  batches(): AsyncIterator<readonly Item[]>;
   /** Reads the tokens of a database. */
   readonly tokens?: () => Promise<readonly TokenRecord[]>;
   /** @throws {DatabaseError} If plants or tokens are missing that could not be read. */
   requireWhole(): void;
-}
-
-interface Batch {
-  readonly items: readonly Item[];
-  /** How much was read up to here, in bytes. */
-  readonly bytes?: number;
 }
 
 /** A plant, or why it is refused. */
@@ -347,7 +329,7 @@ async function openDatabase(url: string, io: Io): Promise<Source> {
           if (io.stop.aborted) return;
           const items = page.map((plant) => checkPlant(plant));
           for (let start = 0; start < items.length; start += BATCH_ITEMS)
-            yield { items: items.slice(start, start + BATCH_ITEMS) };
+            yield items.slice(start, start + BATCH_ITEMS);
         }
       } catch (error) {
         // What can be read of a corrupt database is added.
@@ -395,8 +377,6 @@ function openLines(name: string, maxBytes: number, { stdin, stop }: Io): Source 
     return {
       name,
       unit: "line",
-      // A named pipe has no size.
-      size: stats?.isFile() ? stats.size : undefined,
       batches: () => batchesOf(splitLines(read, maxBytes), maxBytes),
       requireWhole() {},
       // A read error is reported by the read.
@@ -422,12 +402,11 @@ const BATCH_BYTES = 2 ** 22;
 async function* batchesOf(
   input: ReturnType<typeof splitLines>,
   maxBytes: number,
-): AsyncGenerator<Batch> {
+): AsyncGenerator<readonly Item[]> {
   let items: Item[] = [];
   let number = 0;
+  /** How many bytes the lines since the last batch have. */
   let bytes = 0;
-  /** How many bytes the batches before have. */
-  let before = 0;
 
   for await (const lines of input) {
     for (const { length, content } of lines) {
@@ -438,15 +417,15 @@ async function* batchesOf(
       if (item === undefined) continue;
 
       items.push(item);
-      if (items.length < BATCH_ITEMS && bytes - before < BATCH_BYTES) continue;
+      if (items.length < BATCH_ITEMS && bytes < BATCH_BYTES) continue;
 
-      yield { items, bytes };
+      yield items;
       items = [];
-      before = bytes;
+      bytes = 0;
     }
   }
 
-  yield { items, bytes };
+  yield items;
 }
 
 /** @throws {CommandError} If the first line is that of another format: every line would be refused. */

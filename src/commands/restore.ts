@@ -2,7 +2,6 @@ import type { RestoredTokens } from "../database/adapter.ts";
 import { CommandError, isSystemError, reasonOf } from "../errors.ts";
 import { DATABASE_FLAGS, type Subcommand } from "./command.ts";
 import { counted, formatBytes, namesOf } from "./formatting.ts";
-import { progressBar } from "./progress_bar.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
 import { warningsTo } from "./terminal.ts";
 
@@ -23,12 +22,9 @@ export const restore: Subcommand = {
   example: "restore plants-2026-11-20.db",
   async run({ argument: source, flags, adapter, io }) {
     const database = await adapter();
-    const bar = progressBar(io);
-
     try {
-      const restored = await database
-        .restore(source, { stop: io.stop, onProgress: bar.update, onWarning: warningsTo(io) })
-        .finally(bar.clear);
+      const options = { stop: io.stop, onWarning: warningsTo(io) };
+      const restored = await database.restore(source, options);
       if (restored === undefined) throw new CommandError("Stopped: nothing was restored");
 
       const { plants, bytes, replaced = null, howToAddOthers, tokens } = restored;

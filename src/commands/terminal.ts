@@ -25,9 +25,7 @@ export interface Io {
 
   /** Whether stderr is a terminal. */
   readonly isTerminal: boolean;
-  /** Whether that terminal understands escape sequences (ECMA-48). */
-  readonly isAnsi: boolean;
-  /** https://no-color.org */
+  /** Whether that terminal shows colors: `TERM`, and https://no-color.org */
   readonly hasColors: boolean;
   /** Whether stdin and stderr are terminals: somebody can be asked. */
   readonly canAsk: boolean;

@@ -266,20 +266,8 @@ export interface BackupFormat {
 /** How to read a whole database. */
 export interface ReadOptions {
   readonly stop: AbortSignal;
-  /** Called several times a second. */
-  readonly onProgress: (progress: Progress) => void;
   /** Called with what a newer version has added, and is not read. @default does nothing */
   readonly onWarning?: OnWarning | undefined;
-}
-
-/** How much is done. */
-export interface Progress {
-  /** How many plants are done. @default unknown: no rate */
-  readonly plants?: number | undefined;
-  /** How much is done, in any unit. @default {plants} */
-  readonly done?: number | undefined;
-  /** How much there is, in the same unit. @default unknown: no bar */
-  readonly total?: number | undefined;
 }
 
 /** How many plants and pages a check read in a sound database. */

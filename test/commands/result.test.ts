@@ -59,7 +59,6 @@ test("on a terminal, a result comes after what was written to stderr", async () 
     ["check", "--database", here.at("plants.db")],
     {},
     {
-      isAnsi: true,
       // stderr and stdout are written independently.
       printed: async () => void order.push("printed"),
       write: async (text) => void order.push(text),
@@ -220,15 +219,4 @@ test("a path cannot add a line or an escape sequence to the JSON", async () => {
   const { stdout } = await here.call("backup", file);
   expect(stdout).toMatch(/^[^\p{Cc}]+\n$/u);
   expect(JSON.parse(stdout)).toMatchObject({ file });
-});
-
-test("with --json on a terminal, the progress bar is on stderr only", async () => {
-  using here = await world();
-  writeFileSync(here.at("lines"), linesOf(30_000));
-  const args = ["import", here.at("lines"), "--json"];
-  const { stdout, stderr } = await runCommand(args, { DATABASE_URL: here.path }, { isAnsi: true });
-  expect(JSON.parse(stdout)).toMatchObject({ added: 30_000 });
-  expect(stdout).not.toContain("\u001b");
-  // It is gone in the end.
-  expect(stderr.split("\r\u001b[K").at(-1)).toBe("");
 });

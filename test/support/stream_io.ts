@@ -31,7 +31,6 @@ export async function runCommand(
       stdin: () => streamOf([]),
       isTerminal: false,
       settingsFile: undefined,
-      isAnsi: false,
       hasColors: false,
       canAsk: false,
       ...options,

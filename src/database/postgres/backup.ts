@@ -139,7 +139,6 @@ export async function restoreSnapshot(
       // Only then is it sent: reading the next page leaves the thread for nothing.
       await eventLoopTurn();
       plants += page.length;
-      options.onProgress({ plants });
     }
     await inserting;
     await requireCount(connection, plants);

@@ -123,7 +123,7 @@ function isFull(error: unknown): boolean {
 async function copySnapshot(
   snapshot: Snapshot,
   path: string,
-  { stop, onProgress }: ReadOptions,
+  { stop }: ReadOptions,
 ): Promise<number | undefined> {
   using client = new Client(path, { readwrite: true, safeIntegers: true, strict: true });
   // After a failure the draft is removed. In the end it is fsynced as a whole.
@@ -140,7 +140,6 @@ async function copySnapshot(
     if (stop.aborted) return undefined;
     insertAll(page);
     plants += page.length;
-    onProgress({ plants });
   }
 
   const db = drizzle({ client });
@@ -184,21 +183,14 @@ function requireNothingBeside(target: string): void {
   );
 }
 
-const PROGRESS_MS = 200;
-
 /**
  * Copies in a Worker, because VACUUM blocks its thread, and the main thread must receive signals.
  */
-async function vacuumInto(path: string, target: string, { stop, onProgress }: ReadOptions) {
-  const total = statSync(path).size;
-  const copied = () => statSync(target, { throwIfNoEntry: false })?.size ?? 0;
+async function vacuumInto(path: string, target: string, { stop }: ReadOptions) {
   const reader = startWorker<BackgroundApi>("background");
-  const timer = setInterval(() => onProgress({ done: copied(), total }), PROGRESS_MS);
-
   try {
     return await withAbort(reader.call("copy", path, target), stop);
   } finally {
-    clearInterval(timer);
     // A stopped copy may write for another moment, into a directory that is removed.
     reader.terminate();
   }

@@ -187,7 +187,7 @@ test.each([
   using directory = emptyDirectory();
   connect(own.at("plants.db")).close();
   const adapter = sqliteAdapter(own.at("plants.db"));
-  const options = { stop: new AbortController().signal, onProgress: () => {} };
+  const options = { stop: new AbortController().signal };
   const chown = `chown ${process.getuid?.()} ${directory.path} && chmod o-w ${directory.path}`;
   const says = `other users can write to its directory, and so replace it: ${chown}, or`;
 
