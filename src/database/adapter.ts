@@ -236,8 +236,6 @@ export type OpenTokens = Pick<Database, "tokens"> & AsyncDisposable;
 export interface Snapshot extends Pick<Database, "pages">, AsyncDisposable {
   /** Every token, even those that were revoked or have expired. */
   readonly tokens: readonly TokenRecord[];
-  /** As `TokenStore.revision` has it. */
-  readonly tokenRevision: string;
 }
 
 /** The format of backups: one file, whatever database it was made of. */

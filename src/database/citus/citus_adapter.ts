@@ -45,8 +45,7 @@ function citusAdapter(url: PostgresUrl, backups: BackupFormat): DatabaseAdapter 
   /** Reads each shard by itself: every plant that is stored now, and perhaps some that come later. */
   async function openSnapshot({ onWarning }: ReadOptions): Promise<Snapshot> {
     const database = await openForReading({ onWarning });
-    const tokenRevision = await database.tokens.revision();
-    return { ...database, tokens: await database.tokens.list(), tokenRevision };
+    return { ...database, tokens: await database.tokens.list() };
   }
 
   return {

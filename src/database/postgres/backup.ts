@@ -52,11 +52,10 @@ export async function openSnapshot(
     return await reading(async () => {
       await requireTables(connection, onWarning);
       await connection.script(BEGIN);
-      const { tokens, tokenRevision } = await readTokens(connection);
+      const tokens = await readTokens(connection);
       return {
         pages,
         tokens,
-        tokenRevision,
         [Symbol.asyncDispose]: async () => connection.close(),
       };
     });

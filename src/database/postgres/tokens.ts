@@ -125,11 +125,9 @@ const RECORD_USES = `UPDATE tokens SET last_used_at = uses.at
   WHERE tokens.name = uses.name AND (last_used_at IS NULL OR last_used_at < uses.at
     OR last_used_at > uses.at + interval '${MAX_AHEAD_MS} milliseconds')`;
 
-/** Reads every token, and the revision, on one connection. */
-export async function readTokens({ query }: Connection) {
-  const rows = await query<TokenRow>(LIST, ["-infinity", "{}"]);
-  const [found] = await query<{ revision: string }>(REVISION);
-  return { tokens: rows.map(recordOf), tokenRevision: found?.revision ?? "0" };
+/** Reads every token. */
+export async function readTokens({ query }: Connection): Promise<readonly TokenRecord[]> {
+  return (await query<TokenRow>(LIST, ["-infinity", "{}"])).map(recordOf);
 }
 
 function recordOf(row: TokenRow): TokenRecord {

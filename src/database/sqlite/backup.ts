@@ -149,7 +149,6 @@ async function copySnapshot(
       .values({ ...token, scopes })
       .run();
   }
-  client.run("UPDATE token_revision SET revision = ?", [BigInt(snapshot.tokenRevision)]);
   return plants;
 }
 

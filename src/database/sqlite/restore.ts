@@ -11,7 +11,6 @@ import { howToRunOn, inShell } from "./advice.ts";
 import { connect } from "./bun_driver.ts";
 import { checkFile } from "./check.ts";
 import { complete, type Draft, draftIn } from "./draft.ts";
-import { valueFrom } from "./driver.ts";
 import { withFileError } from "./errors.ts";
 import { exclusiveLock } from "./exclusive_lock.ts";
 import { requireUnmarked } from "./markers.ts";
@@ -95,7 +94,6 @@ export const openBackup: BackupFormat["open"] = async (source, { stop, onWarning
   return {
     pages: () => keysetPages(pageFrom),
     tokens: await allTokens(tokensAfter),
-    tokenRevision: String(valueFrom(client, "SELECT revision FROM token_revision")),
     [Symbol.asyncDispose]: async () => client[Symbol.dispose](),
   };
 };
