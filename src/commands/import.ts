@@ -1,5 +1,4 @@
-import { createReadStream, type Stats, statSync } from "node:fs";
-import { Readable } from "node:stream";
+import { statSync } from "node:fs";
 
 import { eventLoopTurn, pause, withAbort, withDeadline } from "../async/timers.ts";
 import { type TokenRecord, tokenStatus, type TokenStore } from "../auth/token_store.ts";
@@ -370,8 +369,7 @@ function openLines(name: string, maxBytes: number, { stdin, stop }: Io): Source 
   };
 
   try {
-    const stats = name === "-" ? undefined : statSync(name);
-    const reader = (stats === undefined ? stdin() : streamOf(name, stats)).getReader();
+    const reader = (name === "-" ? stdin() : Bun.file(name).stream()).getReader();
     const read = () => withAbort(reader.read().catch(refuse), stop);
 
     return {
@@ -385,12 +383,6 @@ function openLines(name: string, maxBytes: number, { stdin, stop }: Io): Source 
   } catch (cause) {
     return refuse(cause);
   }
-}
-
-function streamOf(source: string, stats: Stats): ReadableStream<Uint8Array> {
-  if (!stats.isCharacterDevice()) return Bun.file(source).stream();
-  // Bun's stream cannot read a device such as /dev/null.
-  return Readable.toWeb(createReadStream(source)) as unknown as ReadableStream<Uint8Array>;
 }
 
 /** A batch has at most this many plants, so that a server need not wait long for its commit. */

@@ -101,7 +101,7 @@ test("with --json, an empty database has zeros, and a restore to a new path has 
 
   expect(await parsed("check")).toMatchObject({ plants: 0 });
   expect(await parsed("backup", "saved.db")).toMatchObject({ plants: 0 });
-  expect(await parsed("import", "/dev/null")).toMatchObject({ added: 0, present: 0, refused: 0 });
+  expect(await parsed("import", "-")).toMatchObject({ added: 0, present: 0, refused: 0 });
   expect(await parsed("restore", "saved.db", "--database", "new.db")).toMatchObject({
     database: "new.db",
     plants: 0,

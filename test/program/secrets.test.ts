@@ -85,7 +85,7 @@ test.concurrent.skipIf(skipsWithout("bash", "bash"))(
   async () => {
     using directory = emptyDirectory();
     const program = shell('DATABASE_URL_FILE=<(echo file:plants.db) exec "$@"', "bash");
-    const args = ["import", "/dev/null", "--json"];
+    const args = ["import", "-", "--json"];
     const { exitCode, stdout } = await runToEnd({ program, args, cwd: directory.path });
     expect(exitCode).toBe(0);
     expect(JSON.parse(stdout)).toMatchObject({ database: "plants.db", added: 0 });
