@@ -205,8 +205,9 @@ async function addTokens(
   const refused: string[] = [];
 
   for (const { name, digest, revokedAt } of ofSource) {
-    if (stop.aborted) break;
     const stored = after.get(digest.toHex());
+    // After a stop, one that is valid now still has to be named; the next run does the rest.
+    if (stop.aborted && (stored === undefined || revokedAt !== null)) continue;
     if (stored === undefined) refused.push(name);
     else if (stored.revokedAt === null && revokedAt !== null) {
       await tokens.revoke(stored.name, revokedAt);

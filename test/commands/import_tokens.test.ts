@@ -225,6 +225,35 @@ test("import --tokens takes the tokens of a corrupt table that can be read, and 
 /** https://www.sqlite.org/fileformat2.html#b_tree_pages */
 const TABLE_LEAF = 13;
 
+test("import --tokens that is stopped names the tokens that it has made valid", async () => {
+  using home = emptyDirectory();
+  const [from, to] = [home.at("from.db"), home.at("to.db")];
+  await fill(
+    from,
+    Array.from({ length: 200 }, (_, index) => token(`token-${index}`, index)),
+  );
+
+  const stop = new AbortController();
+  let stderr = "";
+  const { exitCode } = await runCommand(
+    ["import", from, "--tokens"],
+    { DATABASE_URL: to },
+    {
+      stop: stop.signal,
+      stderr(text) {
+        stderr += text;
+        // A moment later, it has added some tokens and not all.
+        if (text.startsWith("Initialized")) setTimeout(() => stop.abort(), 0);
+      },
+    },
+  );
+  expect(exitCode).toBe(1);
+  const added = Object.keys(await tokensIn(to)).length;
+  expect(stderr).toMatch(
+    new RegExp(String.raw`^Tokens: ${added}(?: \(.*\))? made valid, 0 revoked`, "m"),
+  );
+});
+
 test("import --tokens that was killed, and then two at once, leave every token, and none valid that is revoked", async () => {
   using home = emptyDirectory();
   await fill(home.at("old.db"), many(3_000));
