@@ -126,8 +126,8 @@ async function copySnapshot(
   { stop }: ReadOptions,
 ): Promise<number | undefined> {
   using client = new Client(path, { readwrite: true, safeIntegers: true, strict: true });
-  // After a failure the draft is removed. In the end it is fsynced as a whole.
-  client.run("PRAGMA journal_mode = OFF");
+  // After a failure the draft is removed. In the end it is fsynced as a whole. Bun's SQLite refuses OFF for the journal.
+  client.run("PRAGMA journal_mode = MEMORY");
   client.run("PRAGMA synchronous = OFF");
   applyMigrations(client);
 
