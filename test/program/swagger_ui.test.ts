@@ -157,7 +157,8 @@ describe.skipIf(skipsBrowser("Swagger UI"))("/swagger in a browser", () => {
       const document = await (await fetch(`${url}/swagger/json`)).json();
       const id = { in: "path", name: "id", required: true, schema: { type: "string" } };
       const responses = { 200: { description: "The plant" } };
-      document.paths["/plants/{id}"] = { get: { parameters: [id], responses, tags: ["plants"] } };
+      const get = { parameters: [id], responses, tags: ["plants"] };
+      document.paths = { "/plants/{id}": { get } };
 
       await page.route("**/swagger/json", (route) => route.fulfill({ json: document }));
       await page.goto(`${origin}/swagger?added`);
