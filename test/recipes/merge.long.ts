@@ -52,7 +52,7 @@ test.skipIf(OLDEST === "" && skipped("a merge of a later version: this clone has
     expect(conflicts.filter((file) => !changed.includes(file))).toEqual([]);
     for (const file of conflicts)
       await run(
-        `git checkout --theirs ${file} && git apply --ignore-whitespace --include=${file} src/recipes/field.patch`,
+        `git checkout upstream ${file} && git apply --ignore-whitespace --include=${file} src/recipes/field.patch`,
       );
 
     await run("bun run db:generate && bun run check:static");
