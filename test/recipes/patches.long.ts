@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 
-import { failuresIn, linkPackages, repositoryCopy } from "../support/mutant.ts";
+import { failingTests, failuresIn, linkPackages, repositoryCopy } from "../support/mutant.ts";
 import { LONG_TEST_TIMEOUT_MS, ROOT } from "../support/program.ts";
 import { commitCopy, hunksOf, PATCHES, testsOf } from "../support/recipes.ts";
 
@@ -32,11 +32,19 @@ describe("for invoices, in the order of the page", () => {
     if (name === "field.patch") await run("bun run db:generate --name fields");
     await run("bun run check:static");
 
-    // The guides, the rooms' imports and the module hold for all code; the module's test takes long.
+    // The guides and the rooms' imports hold for all code.
     const tests = testsOf(readFileSync(join(copy.path, file), "utf8"));
     tests.push(GUIDES_TEST, "test/architecture.test.ts");
-    if (name === PATCHES.at(-1)) tests.push("test/module/package.test.ts");
     expect(await failuresIn(copy.path, tests)).toEqual([]);
+  });
+
+  test("the module still exports the types that it names", async () => {
+    const failed = await failingTests(
+      copy.path,
+      "test/module/package.test.ts",
+      "the types that the module's declarations name are also exported",
+    );
+    expect(failed).toEqual([]);
   });
 });
 
