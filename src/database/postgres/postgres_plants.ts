@@ -34,15 +34,8 @@ export const ROW = Object.fromEntries(
   FIELDS.map((field) => [field, sql<string | null>`${plants[field]}`.as(field)]),
 ) as Record<keyof NewPlant, SQL.Aliased<string | null>>;
 
-/** Of a bigint the client would make text too, and take longer than the server. */
-const ID_TEXT = sql<string>`${plants.id}::text`.as("id");
-
 /** Every plant, ordered by id. */
-export const SELECT_ALL = db
-  .select({ ...ROW, id: ID_TEXT })
-  .from(plants)
-  .orderBy(plants.id)
-  .toSQL().sql;
+export const SELECT_ALL = db.select(ROW).from(plants).orderBy(plants.id).toSQL().sql;
 
 /** The arrays are read side by side. In FROM, each would first be copied into a temporary store. */
 const INSERT_EACH = db
