@@ -86,14 +86,14 @@ test.each(["get 1", "delete 1 --yes"])(
   async (args) => {
     using database = await greenhouse();
     using client = new Database(database.path);
-    client.run("ALTER TABLE plants ADD light text");
+    client.run("ALTER TABLE plants ADD soil text");
     client.run(
-      "INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('1f adds plants.light', 9e12)",
+      "INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('1f adds plants.soil', 9e12)",
     );
 
     const { stdout, stderr } = await database.plant(...args.split(" "));
     expect(stdout).toBe(lines(1n));
-    expect(stderr).toContain("has added to the database what this one leaves out: plants.light\n");
+    expect(stderr).toContain("has added to the database what this one leaves out: plants.soil\n");
   },
 );
 
