@@ -3,7 +3,7 @@ import { Elysia, ValidationError } from "elysia";
 import type { Authenticate } from "../auth/authenticate.ts";
 import { PlantStoreError, requireNoMore } from "../errors.ts";
 import type { GroupCommit } from "../group_commit/group_commit.ts";
-import { bearerGuard } from "./bearer_guard.ts";
+import { bearerGuard, type Exchange } from "./bearer_guard.ts";
 import { bodyReader } from "./body.ts";
 import { corsFor } from "./cors.ts";
 import { docs, type DocsFiles } from "./docs.ts";
@@ -128,6 +128,7 @@ export function createApp(options: AppOptions) {
   requireNoMore(rest);
 
   const body = bodyReader(maxBodyBytes);
+  const exchanges = new WeakMap<Request, Exchange>();
 
   // A response is checked, not rewritten. Elysia generates code now, not at the first request:
   // workerd allows it while a Worker starts only. `/swagger/` is a path of its own.
@@ -135,7 +136,7 @@ export function createApp(options: AppOptions) {
     throwAgain,
   );
   // Register the guard before the routes. Drop its type on purpose: clients need not see it.
-  base.use(bearerGuard(authenticate));
+  base.use(bearerGuard(authenticate, exchanges));
 
   const app = base.use(health(ready));
   if (docsFiles !== undefined) app.use(docs(docsFiles));
@@ -148,6 +149,7 @@ export function createApp(options: AppOptions) {
     handle,
     findPath: pathFinder(whole.routes),
     observer,
+    exchanges,
     cors,
     hasUnreadBody: body.hasUnread,
     clientAddress,

@@ -2,9 +2,9 @@ import { bearer } from "@elysiajs/bearer";
 import { Elysia } from "elysia";
 
 import { withDeadline } from "../async/timers.ts";
-import type { Authenticate, Verdict } from "../auth/authenticate.ts";
+import type { Authenticate, Caller, Verdict } from "../auth/authenticate.ts";
 import { PlantStoreError } from "../errors.ts";
-import { EXCHANGE, type Exchange, type Exchanged } from "./responses.ts";
+import type { Access } from "./paths.ts";
 
 /**
  * Guards every route that an app registers after it, and that is not public. A request needs a bearer
@@ -12,9 +12,10 @@ import { EXCHANGE, type Exchange, type Exchanged } from "./responses.ts";
  * guard runs before validation, so a caller without a token learns nothing about the body it sent.
  * Use it once in an app: the bearer plugin reads the header only where it is registered first.
  *
+ * @param exchanges The exchange of each request; the guard sets its caller.
  * @throws {PlantStoreError} `missing_credentials`, `invalid_credentials` or `insufficient_scope`.
  */
-export function bearerGuard(authenticate: Authenticate) {
+export function bearerGuard(authenticate: Authenticate, exchanges: Exchanges) {
   // Elysia guesses from a hook's source text whether to await it: it awaits a call after a
   // `return`. It copies what a hook resolves to into the context, which costs more than the check:
   // so this one resolves to nothing.
@@ -26,8 +27,8 @@ export function bearerGuard(authenticate: Authenticate) {
         headers,
         request,
         bearer: found,
-      } = context as typeof context & { readonly request: Exchanged; readonly bearer?: string };
-      return requireAccess(request[EXCHANGE], () =>
+      } = context as typeof context & { readonly bearer?: string };
+      return requireAccess(exchanges.get(request), () =>
         authenticate(tokenOf(headers["authorization"], found)),
       );
     });
@@ -38,6 +39,17 @@ export function bearerGuard(authenticate: Authenticate) {
  * one; from minified text it does not, and a request without credentials would be an internal error.
  */
 const NO_QUERY: { readonly [name: string]: unknown } = { query: {} };
+
+/** The facts about a request that the app and the guard share. */
+export interface Exchange {
+  /** The access that its operation requires. */
+  readonly access: Access;
+  /** Whose token it came with, once that is accepted. */
+  caller: Caller | undefined;
+}
+
+/** The exchange of each request. A request that is over is forgotten. */
+export type Exchanges = Pick<WeakMap<Request, Exchange>, "get" | "set">;
 
 /**
  * How long `authenticate` may take, in milliseconds: longer than fetching the keys of a provider.

@@ -1,10 +1,10 @@
-import type { Caller } from "../auth/authenticate.ts";
 import { attempt, type ErrorCode, ERRORS, PlantStoreError, statusOf } from "../errors.ts";
+import type { Exchange, Exchanges } from "./bearer_guard.ts";
 import { announcesBody, type BodyReader, hasUnreadableTrailers } from "./body.ts";
 import type { Cors } from "./cors.ts";
 import { lingeringClose } from "./lingering_close.ts";
 import type { Observer } from "./observer.ts";
-import { type Access, findAndNormalize, type Path } from "./paths.ts";
+import { findAndNormalize, type Path } from "./paths.ts";
 
 /** Options of {@linkcode respond}. */
 interface RespondOptions {
@@ -16,27 +16,13 @@ interface RespondOptions {
   /** Finds a path that exists. */
   readonly findPath: (path: string) => Path | undefined;
   readonly observer: Observer;
+  /** Gets what the guard needs to know of each request. */
+  readonly exchanges: Exchanges;
   readonly cors: Cors | undefined;
   readonly hasUnreadBody: BodyReader["hasUnread"];
   readonly clientAddress: (request: Request) => string | undefined;
   /** Whether the response to a request that arrived then is to close its connection. */
   readonly isShuttingDown: (arrivedAt: number) => boolean;
-}
-
-/** The facts about a request that the app and the guard share. */
-export interface Exchange {
-  /** The access that its operation requires. */
-  readonly access: Access;
-  /** Whose token it came with, once that is accepted. */
-  caller: Caller | undefined;
-}
-
-/** Where a request has its exchange: a WeakMap would cost more than checking the plant. */
-export const EXCHANGE = Symbol("exchange");
-
-/** A request. The app sets its exchange, and the guard its caller. */
-export interface Exchanged extends Request {
-  [EXCHANGE]?: Exchange;
 }
 
 /**
@@ -50,9 +36,9 @@ export interface Exchanged extends Request {
 export function respond(
   options: RespondOptions,
 ): (request: Request) => Response | Promise<Response> {
-  const { handle, findPath, observer, cors, hasUnreadBody, isShuttingDown } = options;
+  const { handle, findPath, observer, exchanges, cors, hasUnreadBody, isShuttingDown } = options;
 
-  return (request: Exchanged) => {
+  return (request) => {
     const arrivedAt = performance.now();
     const { method } = request;
     const isHead = method === "HEAD";
@@ -129,7 +115,7 @@ export function respond(
     }
 
     exchange = { access, caller: undefined };
-    request[EXCHANGE] = exchange;
+    exchanges.set(request, exchange);
     let response: Response | Promise<Response>;
     try {
       response = handle(request);

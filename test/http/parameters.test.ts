@@ -8,7 +8,7 @@ import { Elysia, t } from "elysia";
 
 import { staticTokens } from "../../src/auth/static_tokens.ts";
 import { throwAgain } from "../../src/http/app.ts";
-import { bearerGuard } from "../../src/http/bearer_guard.ts";
+import { bearerGuard, type Exchange } from "../../src/http/bearer_guard.ts";
 import { pathFinder } from "../../src/http/paths.ts";
 import { respond } from "../../src/http/responses.ts";
 import { bearer, TOKEN } from "../support/client.ts";
@@ -21,12 +21,13 @@ const QUERY = t.Object({
 
 /** An app as `createApp()` makes one, with operations on beds. */
 function bedsApp() {
+  const exchanges = new WeakMap<Request, Exchange>();
   const fail = () => {
     throw new Error("out of order");
   };
   const app = new Elysia({ normalize: false, precompile: true })
     .onError(throwAgain)
-    .use(bearerGuard(staticTokens([TOKEN])))
+    .use(bearerGuard(staticTokens([TOKEN]), exchanges))
     .get("/beds", ({ query }) => query, { query: QUERY })
     .post("/beds", ({ request }) => ({ url: request.url }))
     .guard({ query: QUERY }, (guarded) => guarded.get("/beds/guarded", ({ query }) => query))
@@ -46,6 +47,7 @@ function bedsApp() {
       "/wrong": beds,
     }),
     observer: { onError() {}, onResponse() {} },
+    exchanges,
     cors: undefined,
     hasUnreadBody: () => false,
     clientAddress: () => undefined,
