@@ -156,7 +156,7 @@ const PIECE_BYTES = 512;
  * Reads a body in pieces, as they arrive. It cancels no body that it does not read to its end: Node's
  * adapter still fills it, and a cancelled stream would throw.
  *
- * There are no pauses between pieces. During a pause, Bun would join chunks of one byte to a mebibyte,
+ * The reader does not pause between pieces: during a pause, Bun joins one-byte chunks into a mebibyte,
  * which costs 40 milliseconds.
  *
  * @param take Gets a piece, and returns whether to read on.

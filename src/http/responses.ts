@@ -90,7 +90,7 @@ export function respond(
       // Do not read on after a malformed request: Bun would write its own 400 into this response.
       const closes = response.headers.get("connection") === "close";
       const isReadOn = closes && error.code !== "malformed_request" && !isHead;
-      // After CONNECT there is no body, only bytes of a tunnel.
+      // A CONNECT request has no body: what follows belongs to the tunnel.
       return isReadOn && method !== "CONNECT"
         ? lingeringClose(errorBody(error), response, request)
         : response;

@@ -238,8 +238,10 @@ function startServer(
       port,
       idleTimeout: Math.max(IDLE_TIMEOUT_S, Math.ceil(requestTimeoutMs / 1_000) + GRACE_S),
       development: false,
+
       // Otherwise a second server on the port would start, and share the traffic silently.
       reusePort: false,
+
       // The app counts every body, after it has checked the credentials. Bun's own 413 has no body
       // and comes before that check: so this is the largest limit that Bun takes. Bun reads no
       // further than the app does, so memory is safe.
@@ -255,6 +257,7 @@ function startServer(
       throw new PortInUseError(`${refused}: the port is in use; choose another with --port`, {
         cause,
       });
+
     // For an unknown name, Bun gives the code of an earlier error.
     const reason =
       code === "EACCES"

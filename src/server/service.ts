@@ -198,7 +198,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
   ]);
   const database = await withAbort(opening, stop);
   if (database === undefined) return;
-  // Root may have become the owner of the database, who has to read the files again.
+  // If root has become the owner of the database, a reload reads these files as that user.
   await server.loadCertificate().catch((error: unknown) => {
     log.warning("The certificate cannot be reloaded later", { reason: reasonOf(error) });
   });

@@ -69,7 +69,7 @@ export const writeBackup: BackupFormat["write"] = async (target, openSnapshot, o
     // The database may take minutes before the first page.
     return await withAbort(copySnapshot(snapshot, draft, options), options.stop);
   }
-  // The database has no owner here.
+  // PostgreSQL has no owner on this machine: the target's directory has.
   becomeOwner(target);
   return await makeBackup(target, { copyInto, mode: 0o600, stop: options.stop });
 };
@@ -119,14 +119,14 @@ function isFull(error: unknown): boolean {
   return primaryCodeOf(error) === CODES.FULL;
 }
 
-/** Writes a snapshot into an empty file. Nobody reads the file until it is complete. */
+/** Writes a snapshot into an empty file, which is read only once it is complete. */
 async function copySnapshot(
   snapshot: Snapshot,
   path: string,
   { stop }: ReadOptions,
 ): Promise<number | undefined> {
   using client = new Client(path, { readwrite: true, safeIntegers: true, strict: true });
-  // After a failure the draft is removed. In the end it is fsynced as a whole. Bun's SQLite refuses OFF for the journal.
+  // A draft that fails is removed, and one that is complete is fsynced. Bun's SQLite refuses OFF.
   client.run("PRAGMA journal_mode = MEMORY");
   client.run("PRAGMA synchronous = OFF");
   applyMigrations(client);
