@@ -269,7 +269,7 @@ test("restore is refused while a server has the database open, even one whose fi
   expect(await here.call("restore", "saved.db")).toMatchObject({ exitCode: 0 });
 });
 
-test("restore replaces no directory, no pipe and no device", async () => {
+test("restore replaces no directory and no pipe", async () => {
   using here = await world();
   mkdirSync(here.at("directory"));
   Bun.spawnSync(["mkfifo", here.at("pipe")]);
