@@ -8,6 +8,7 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   statSync,
   symlinkSync,
@@ -223,7 +224,7 @@ describe.skipIf(skipsOtherUser())("another user", () => {
 
     expect(runAsOther(directory.path, "--port", "0")).toEqual(
       refusal(
-        `open database "plants.db": other users can write to its directory, and so replace it: chown ${OTHER_USER} ${directory.path} [^\\n]*`,
+        `open database "plants.db": its directory belongs to uid 1234, who can replace it: use another directory, or give that one to uid ${OTHER_USER}`,
       ),
     );
     expect(readdirSync(directory.path)).toEqual([]);
@@ -498,6 +499,36 @@ describe.skipIf(skipsOtherUser())("root", () => {
       refusal(`back up to "${target}": ${OTHER_NAME}, who owns the database, may not write there`),
     );
     expect(readdirSync(own.path)).toEqual(["file"]);
+  });
+
+  test("is told neither to take somebody's home nor to close /tmp for a backup that is there", async () => {
+    using other = otherDirectory();
+    using home = emptyDirectory();
+    using open = emptyDirectory();
+    const run = (...args: string[]) => runToEnd({ cwd: other.path, args });
+    for (const { path, at } of [home, open]) {
+      expect(await run("backup", "saved.db")).toMatchObject({ exitCode: 0 });
+      renameSync(other.at("saved.db"), at("saved.db"));
+      chownSync(at("saved.db"), path === home.path ? 0 : 1234, 0);
+    }
+    chownSync(home.path, 1234, 1234);
+    chmodSync(home.path, 0o755);
+    chmodSync(open.path, 0o1777);
+
+    const itsHome = "its directory belongs to uid 1234, who can replace it: use another directory";
+    expect(await run("backup", home.at("copy.db"))).toEqual(
+      refusal(
+        `back up to "${home.at("copy.db")}": ${itsHome}, or give that one to uid ${OTHER_USER}`,
+      ),
+    );
+    expect(await run("restore", home.at("saved.db"))).toEqual(
+      refusal(`restore database "${home.at("saved.db")}": ${itsHome}, or give that one to uid 0`),
+    );
+    expect(await run("restore", open.at("saved.db"))).toEqual(
+      refusal(
+        `restore database "${open.at("saved.db")}": other users can write to its directory, and so replace it: use another directory`,
+      ),
+    );
   });
 
   test("is refused on the database of a user without a name, and changes nothing", async () => {

@@ -67,12 +67,13 @@ function ownerFault(path: string, file: string): string {
     return `"${basename(path)}" beside it ${foreignFault(lstatSync(path), file, suffix)}`;
 
   const whose = `${path === file ? "it" : "its directory"} belongs to uid ${uid}`;
-  if (!existsSync(file)) return `${whose}; ${CHOOSE}, or give that directory to uid ${user}`;
+  // No command: it may be /srv.
+  if (path === directory && (uid === 0 || !existsSync(file)))
+    return `${whose}; ${CHOOSE}, or give that directory to uid ${user}`;
   // What root has made or copied for this user.
-  const isGift = uid === 0 && (path === directory || statSync(directory).uid === user);
+  const isGift = uid === 0 && statSync(directory).uid === user;
   if (!isGift) return `${whose}; ${runAs(uid)}`;
-  const all = inShell(path) + (path === file ? "*" : "");
-  return `${whose}, and this runs as uid ${user}; if it is yours, give it to that user: chown -h ${user} ${all}`;
+  return `${whose}, and this runs as uid ${user}; if it is yours, give it to that user: chown -h ${user} ${inShell(file)}*`;
 }
 
 /**

@@ -91,7 +91,8 @@ export function requireOwner(path: string, name: string): void {
  *
  * @param file An absolute path, of a file that need not exist yet.
  * @param owner A user who may own the directory: that of the database which a backup replaces.
- * @throws {DatabaseError} If another user can replace it. The message says what to do.
+ * @throws {DatabaseError} If another user can replace it. The message has no command that would take
+ *   somebody's home, or close `/tmp`.
  */
 export function requireOwnDirectory(file: string, owner?: number): void {
   const user = ownUser();
@@ -99,18 +100,22 @@ export function requireOwnDirectory(file: string, owner?: number): void {
 
   const directory = dirname(file);
   const { uid, mode } = statSync(directory);
+  if (uid !== owner && !isTrusted(uid, file))
+    throw new DatabaseError(
+      `its directory belongs to uid ${uid}, who can replace it: use another directory, or give that one to uid ${user}`,
+    );
+
   const isOpenToAll = (mode & 0o002) !== 0;
   const isSticky = (mode & 0o1000) !== 0;
   const isOurs = [user, 0, owner].includes(statSync(file, { throwIfNoEntry: false })?.uid ?? user);
-  if ((uid === owner || isTrusted(uid, file)) && (!isOpenToAll || (isSticky && isOurs))) return;
+  if (!isOpenToAll || (isSticky && isOurs)) return;
 
   // A pod of Kubernetes can only make one: a volume is root's.
   const another = existsSync(file)
     ? "use another directory"
     : `make a directory in it: mkdir -m 700 ${inShell(join(directory, "db"))}`;
-  throw new DatabaseError(
-    `other users can write to its directory, and so replace it: chown ${user} ${inShell(directory)} && chmod o-w ${inShell(directory)}, or ${another}`,
-  );
+  const cure = isSticky ? another : `chmod o-w ${inShell(directory)}, or ${another}`;
+  throw new DatabaseError(`other users can write to its directory, and so replace it: ${cure}`);
 }
 
 /**
