@@ -93,31 +93,3 @@ test("connect() creates the tables of a file whose first start was killed before
   using database = connect(path);
   expect(addPlants(database)([FERN])).toEqual(["added"]);
 });
-
-/**
- * Makes and removes the files beside a database again and again, as processes do that open and
- * close it.
- */
-const MAKE_AND_REMOVE = `
-  import { closeSync, openSync, unlinkSync } from "node:fs";
-  const files = ["-wal", "-shm"].map((suffix) => process.argv[1] + suffix);
-  for (let times = 1; ; times++) {
-    for (const file of files) closeSync(openSync(file, "w"));
-    for (const file of files) unlinkSync(file);
-    if (times === 1_000) console.log("running");
-  }
-`;
-
-test("connect() beside a process that removes the WAL just now says nothing of the files beside the database", async () => {
-  using directory = emptyDirectory();
-  const path = directory.at("plants.db");
-  writeFileSync(path, "This is no database.".repeat(100));
-  await using other = Bun.spawn([process.execPath, "-e", MAKE_AND_REMOVE, path]);
-  expect((await other.stdout.getReader().read()).value).toBeDefined();
-
-  const refusal = new DatabaseError(`Cannot open database "${path}": file is not a database`);
-  for (let times = 0; times < 5_000; times++)
-    expect(() => connect(path, { access: "write" })).toThrow(refusal);
-
-  other.kill("SIGKILL");
-});

@@ -1,19 +1,9 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
-import {
-  chmodSync,
-  chownSync,
-  existsSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from "node:fs";
-import { dirname, join } from "node:path";
+import { existsSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 
 import type { SqliteStore } from "../../../src/database/sqlite/sqlite_store.ts";
 import { fill, skipsTmpfs, smallDisk } from "../../faults/settle.ts";
-import { skipped } from "../../support/missing.ts";
 import { PRELUDE, runApart } from "../../support/other_process.ts";
 import { fern, moss, TEXT } from "../../support/plants.ts";
 import {
@@ -33,14 +23,8 @@ const MOSS = moss({ id: 2n });
 const SOME = Array.from({ length: 400 }, (_, id) => fern({ id, [TEXT]: "x".repeat(200) }));
 
 const PAGE_BYTES = 4_096;
-const OTHER_USER = 65_534;
 
 const skipsDisk = skipsTmpfs();
-const skipsMount =
-  skipsDisk ||
-  (Bun.which("unshare") === null && skipped("a file that is mounted alone: no util-linux"));
-const skipsUser =
-  process.getuid?.() !== 0 && skipped("a foreign journal: giving files away needs root");
 
 /** Adds a batch. Resolves to the outcomes, or to the code and the message of the refusal. */
 function add(store: SqliteStore, ...plants: Parameters<SqliteStore["add"]>[0]) {
@@ -274,60 +258,6 @@ describe.each(Object.entries(DRIVERS))("the store on %s", (driver, open) => {
       store.close();
     },
   );
-
-  test.skipIf(skipsUser)(
-    "refuses a journal that another user has put beside the file",
-    async () => {
-      using file = await stored();
-      writeFileSync(`${file.path}-journal`, "rolled back");
-      chownSync(`${file.path}-journal`, OTHER_USER, OTHER_USER);
-      await expect(open(file.path)).rejects.toThrow(
-        `"plants.db-journal" beside it belongs to uid ${OTHER_USER}`,
-      );
-      expect(readFileSync(`${file.path}-journal`, "utf8")).toBe("rolled back");
-    },
-  );
-
-  test.skipIf(skipsUser)("refuses the file of another user", async () => {
-    using file = await stored();
-    chownSync(file.path, OTHER_USER, OTHER_USER);
-    await expect(open(file.path)).rejects.toThrow(`: it belongs to uid ${OTHER_USER}; run this as`);
-  });
-
-  test.each([
-    ["opens", "only its owner can write to", 0o700],
-    ["opens", "its group can write to", 0o770],
-    ["opens", "all can write to, but only replace their own files", 0o1777],
-    ["refuses", "all can write to", 0o777],
-  ])(
-    "%s a file that is there, and one that is not, in a directory that %s",
-    async (verdict, _who, mode) => {
-      using file = await stored();
-      chmodSync(dirname(file.path), mode);
-
-      for (const path of [file.path, file.at("new.db")]) {
-        const opened = await open(path).catch(({ message }: Error) => message);
-        if (typeof opened !== "string") opened.close();
-        const refusal = `Cannot open database "${path}": other users can write to its directory, and so replace it: chown`;
-        expect(opened).toEqual(
-          verdict === "refuses" ? expect.stringContaining(refusal) : expect.any(Object),
-        );
-      }
-      expect(existsSync(file.at("new.db"))).toBe(verdict === "opens");
-    },
-  );
-
-  test.skipIf(skipsMount)("refuses a file that is mounted without its directory", async () => {
-    using file = await stored();
-    const script = 'mount --bind "$0" "$0" && exec "$@"';
-    const program = ["unshare", "--mount", "sh", "-c", script, file.path, process.execPath];
-    const args = [join(ROOT, "test/support/sqlite_drivers.ts"), driver, file.path];
-
-    const run = await runToEnd({ program, args });
-    expect(run).toMatchObject({ exitCode: 1, stdout: "" });
-    expect(run.stderr).toContain("it is mounted without its directory, and its WAL would be lost");
-    expect(existsSync(`${file.path}-wal`)).toBe(false);
-  });
 
   test("obeys a marker that another process writes", async () => {
     using file = await stored();
