@@ -18,7 +18,7 @@ import { serveCalls } from "./worker_calls.ts";
 const REST = { quiet: 4, writing: 99 };
 
 /**
- * Up to how many pages are checked together beside a server: 100 MB, a third of a second in which
+ * Up to how many pages are checked at once beside a server: 100 MB, a third of a second in which
  * the WAL grows.
  */
 const WHOLE_PAGES = 25_000;
@@ -44,8 +44,8 @@ const api = {
    * Checks a database.
    *
    * @param identity Of the file that a server has open, as of `identityOf`. The server needs the
-   *   processor, and the WAL short: the check rests between its steps, and checks how all pages
-   *   hang together in small files only.
+   *   processor, and the WAL short: of a large file the check takes short steps, and rests between
+   *   them.
    */
   check(path: string, identity?: string): Promise<Checked> {
     checking = check(path, identity !== undefined).finally(() => {
@@ -112,7 +112,8 @@ async function check(path: string, background: boolean): Promise<Checked> {
   try {
     using client = connect(path, { access: "read" });
     const pages = numberFrom(client, "PRAGMA page_count");
-    const plants = background ? await checkBesideServer(client, pages) : checkWhole(client);
+    const inSteps = background && pages > WHOLE_PAGES;
+    const plants = inSteps ? await checkBesideServer(client) : checkWhole(client);
     return plants === undefined ? undefined : { plants, pages };
   } catch (error) {
     const finding = corruptionIn(error);
@@ -122,8 +123,8 @@ async function check(path: string, background: boolean): Promise<Checked> {
 }
 
 /** Runs a check step by step, and rests in between. Returns the plants; `undefined` if stopped. */
-async function checkBesideServer(client: Client, pages: number): Promise<number | undefined> {
-  const steps = checkIntegrity(client, { whole: pages <= WHOLE_PAGES });
+async function checkBesideServer(client: Client): Promise<number | undefined> {
+  const steps = checkIntegrity(client);
   // Changes when another connection commits.
   const dataVersion = () => numberFrom(client, "PRAGMA data_version");
   let before = dataVersion();
