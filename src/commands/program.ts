@@ -41,7 +41,7 @@ export async function run(
   const action: Action = async (subcommand, parsed) => {
     const flags: Flags = parsed.opts();
     const { flags: declared = DATABASE_FLAGS } = subcommand;
-    const file = declared.includes(SETTINGS_FLAG)
+    const settingsFile = declared.includes(SETTINGS_FLAG)
       ? readSettings(environment, flags, io)
       : undefined;
 
@@ -57,13 +57,11 @@ export async function run(
       args: parsed.args,
       flags,
       config,
-      settingsFile: file?.path,
+      settingsFile,
       ignored,
       adapter,
     };
-    await subcommand.run(call).catch((error: unknown) => {
-      throw file === undefined ? error : withPlace(error, file);
-    });
+    await subcommand.run(call);
   };
 
   const program = declareProgram(action, {
@@ -188,13 +186,13 @@ function examples(...lines: string[]): string {
  * Adds the settings of a file to the environment, whose variables win. OpenTelemetry reads the
  * process's environment by itself, so they are added there.
  *
- * @returns The file, if there is one, and the variables that come from it.
+ * @returns The file, if there is one.
  */
 function readSettings(
   environment: Record<string, string | undefined>,
   { settings: named }: Flags,
   { settingsFile: preset }: Io,
-): SettingsFile | undefined {
+): string | undefined {
   const isNamed = typeof named === "string";
   const path = isNamed ? named : preset;
   if (path === undefined || (!isNamed && isMissing(path))) return undefined;
@@ -202,11 +200,11 @@ function readSettings(
   const settings = readSettingsFile(isNamed ? "--settings" : "the file of settings", path);
   const isSet = (name: string) => environment[name]?.trim();
   const isUrlSet = URL_VARIABLES.some(isSet);
-  const variables = Object.keys(settings).filter((name) =>
-    URL_VARIABLES.includes(name) ? !isUrlSet : !isSet(name),
-  );
-  for (const name of variables) environment[name] = settings[name];
-  return { path, variables };
+  for (const [name, value] of Object.entries(settings)) {
+    const isOverridden = URL_VARIABLES.includes(name) ? isUrlSet : isSet(name);
+    if (!isOverridden) environment[name] = value;
+  }
+  return path;
 }
 
 /** Whether a file is not there. One that this user cannot reach may be. */
@@ -220,19 +218,6 @@ function isMissing(path: string): boolean {
 
 /** Each of them says where the database is: one in the environment wins over both in the file. */
 const URL_VARIABLES = ["DATABASE_URL", "DATABASE_URL_FILE"];
-
-interface SettingsFile {
-  readonly path: string;
-  readonly variables: readonly string[];
-}
-
-/** A refusal of a variable says where it is set, if that is the file of settings. */
-function withPlace(error: unknown, { path, variables }: SettingsFile): unknown {
-  if (!(error instanceof ConfigError)) return error;
-  const words: readonly string[] = error.message.match(/\w+/g) ?? [];
-  if (!variables.some((name) => words.includes(name))) return error;
-  return new ConfigError(`${error.message} (set in "${path}")`, { cause: error });
-}
 
 async function readConfig(environment: Environment, flags: Flags, { stop }: Io): Promise<Config> {
   if (!environment["DATABASE_URL_FILE"]) return parseConfig(environment, flags);

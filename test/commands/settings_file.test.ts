@@ -55,7 +55,7 @@ test("a variable that names the database wins over both of the file", async () =
 
   await Bun.write(file, `DATABASE_URL=file:x.db\nDATABASE_URL_FILE=${url}`);
   expect((await migrate(["--settings", file])).stderr).toBe(
-    `Cannot use both DATABASE_URL and DATABASE_URL_FILE (set in "${file}")\n`,
+    `Cannot use both DATABASE_URL and DATABASE_URL_FILE\n`,
   );
 });
 
@@ -107,10 +107,8 @@ test("a server reads it, names it, and logs as it says", async () => {
   expect(refused).toEqual({
     exitCode: 2,
     stdout: "",
-    stderr: `Cannot use PORT=x: expected an integer from 0 to 65535 (set in "${file}")\n`,
+    stderr: `Cannot use PORT=x: expected an integer from 0 to 65535\n`,
   });
-  const other = await runToEnd({ args: ["--settings", file], env: { PORT: "y" } });
-  expect(other.stderr).not.toContain("set in");
 });
 
 const SECRET = "a-secret-of-the-greenhouse";
@@ -121,8 +119,8 @@ test.each([
   [`export AUTH_TOKENS=${SECRET}`, 'line 1 of "FILE": expected NAME=value'],
   [`\nAUTH_TOKEN=${SECRET}`, 'AUTH_TOKEN in line 2 of "FILE": did you mean AUTH_TOKENS?'],
   [`LD_PRELOAD=${SECRET}`, 'LD_PRELOAD in line 1 of "FILE": it is not a setting'],
-  [`AUTH_TOKENS="${SECRET}"`, 'AUTH_TOKENS: remove the quotes around its value (set in "FILE")'],
-  [`AUTH_TOKENS=${SECRET} # x`, 'AUTH_TOKENS: remove the comment after its value (set in "FILE")'],
+  [`AUTH_TOKENS="${SECRET}"`, "AUTH_TOKENS: remove the quotes around its value"],
+  [`AUTH_TOKENS=${SECRET} # x`, "AUTH_TOKENS: remove the comment after its value"],
 ])("a file with the line %j is refused, and its values are not printed", async (text, reason) => {
   using settings = await settingsIn(text);
   const { home, file } = settings;
