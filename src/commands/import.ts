@@ -400,15 +400,16 @@ async function* batchesOf(
   let number = 0;
   /** How many bytes the lines since the last batch have. */
   let bytes = 0;
+  let isFirst = true;
 
   for await (const lines of input) {
     for (const { length, content } of lines) {
       number++;
       bytes += length + 1;
-      if (number === 1) requireLinesOfJson(content);
-      const item = checkLine(number, content, maxBytes);
+      const item = checkLine(number, content, maxBytes, isFirst);
       if (item === undefined) continue;
 
+      isFirst = false;
       items.push(item);
       if (items.length < BATCH_ITEMS && bytes < BATCH_BYTES) continue;
 
@@ -421,29 +422,17 @@ async function* batchesOf(
   yield items;
 }
 
-/** @throws {CommandError} If the first line is that of another format: every line would be refused. */
-function requireLinesOfJson(line: Uint8Array = new Uint8Array()): void {
-  const start = Buffer.from(line.subarray(0, 1_000)).toString("latin1");
-  const [, what] = FORMATS.find(([pattern]) => pattern.test(start)) ?? [];
-  if (what !== undefined)
-    throw new CommandError(
-      `Cannot add plants: expected a JSON object a line in UTF-8, got ${what}`,
-    );
-}
-
-/** How a first line of another format begins, byte by byte. */
-const FORMATS: readonly (readonly [RegExp, what: string])[] = [
-  [/^SQLite format 3\0/, "a database of SQLite: name its file"],
-  [/^\p{Cc}\x8b/u, "gzip: decompress it first (`gunzip -c`)"],
-  [/^(?:\xff\xfe|\xfe\xff|.?\0)/s, "UTF-16: convert it first (`iconv -f UTF-16 -t UTF-8`)"],
-  [/^(?:\xef\xbb\xbf)?[^{}[\],;\t]+(?:[,;\t][^{}[\]]*)+$/, "CSV: convert it first"],
-];
-
-/** Checks a line as the API checks a body; returns `undefined` if it is blank. */
+/**
+ * Checks a line as the API checks a body; returns `undefined` if it is blank.
+ *
+ * @throws {CommandError} If the first one is not JSON: the file has another format, and each of its
+ *   lines would be refused.
+ */
 function checkLine(
   position: number,
   content: Uint8Array | undefined,
   maxBytes: number,
+  isFirst: boolean,
 ): Item | undefined {
   if (content === undefined) {
     return { position, fault: `the line must have at most ${maxBytes} bytes` };
@@ -454,8 +443,12 @@ function checkLine(
   } catch (error) {
     if (!(error instanceof PlantStoreError)) throw error;
     // The decoder drops a byte order mark, which may be all that the first line of a file has.
-    const isBlank = /^[ \t\r]*$/.test(new TextDecoder().decode(content));
-    return isBlank ? undefined : { position, fault: error.message };
+    if (/^[ \t\r]*$/.test(new TextDecoder().decode(content))) return undefined;
+    if (isFirst && error.code === "malformed_json")
+      throw new CommandError(
+        `Cannot add plants: expected a JSON object a line, as export prints them; line ${position}: ${error.message}`,
+      );
+    return { position, fault: error.message };
   }
 }
 
