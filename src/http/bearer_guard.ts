@@ -70,6 +70,7 @@ function requireAccess(
     throw new PlantStoreError(
       "queue_full",
       "the token was not validated in time; send the request again later",
+      { reason: "not validated in time" },
     );
   };
   return withDeadline(verdict, TIMEOUT_MS, onTimeout).then((settled) =>

@@ -80,8 +80,11 @@ test("each of many concurrent requests waits for the verdict on its own token", 
 
 test("if authenticate() never settles, the response is 503 with Retry-After after ten seconds", async () => {
   jest.useFakeTimers();
+  const onError = jest.fn();
+  const observer = { onError, onResponse() {} };
   try {
-    const response = testApp({ authenticate: () => new Promise(() => {}) }).fetch(postPlant(FERN));
+    const app = testApp({ authenticate: () => new Promise(() => {}), observer });
+    const response = app.fetch(postPlant(FERN));
     await Promise.resolve();
     jest.advanceTimersByTime(10_000);
     expect(await readError(await response)).toEqual({
@@ -89,6 +92,7 @@ test("if authenticate() never settles, the response is 503 with Retry-After afte
       error: 5031,
       message: "the token was not validated in time; send the request again later",
     });
+    expect(onError.mock.calls).toMatchObject([[{ reason: "not validated in time" }, {}]]);
   } finally {
     jest.useRealTimers();
   }

@@ -9,7 +9,7 @@ import {
   type JWTVerifyOptions,
 } from "jose";
 
-import { PlantStoreError, requireNoMore } from "../../errors.ts";
+import { requireNoMore } from "../../errors.ts";
 import {
   type Accepted,
   accepted,
@@ -22,6 +22,7 @@ import {
   type FoundKeys,
   providerKeys,
   type ProviderKeysOptions,
+  tooManyWait,
   usingKey,
 } from "./provider_keys.ts";
 
@@ -187,7 +188,7 @@ export function jwtAuthenticator(options: JwtOptions): JwtAuthenticator {
   }
 
   async function verifySignature(token: string, { generation, ...found }: FoundKeys) {
-    if (verifying >= MAX_WAITING) throw tooMany();
+    if (verifying >= MAX_WAITING) throw tooManyWait("to be verified");
     verifying++;
     try {
       const current = () => ({ ...rules, currentDate: new Date(now()) });
@@ -342,13 +343,6 @@ const MAX_REMEMBERED = 10_000;
 const MAX_WAITING = 1_000;
 
 const CLOCK_SKEW_SECONDS = 30;
-
-function tooMany(): PlantStoreError {
-  return new PlantStoreError(
-    "queue_full",
-    "too many JWTs wait to be verified; send the plant again later",
-  );
-}
 
 /**
  * Limits how many tasks run at once. The others wait in order (FIFO); the caller bounds how many

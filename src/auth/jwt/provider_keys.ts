@@ -169,12 +169,8 @@ export function providerKeys(options: ProviderKeysOptions) {
   }
 
   async function waitFor(fetch: Promise<void> | undefined): Promise<void> {
-    if (fetch !== undefined && ++waiting > MAX_WAITING) {
-      throw new PlantStoreError(
-        "queue_full",
-        "too many JWTs wait for the identity provider's keys; send the plant again later",
-      );
-    }
+    if (fetch !== undefined && ++waiting > MAX_WAITING)
+      throw tooManyWait("for the identity provider's keys");
     await fetch;
   }
 
@@ -235,6 +231,12 @@ function unavailable(reason: string): PlantStoreError {
     "the token's key is unavailable; send the plant again later",
     { reason },
   );
+}
+
+/** The refusal of a token that would be one too many of those that wait. */
+export function tooManyWait(what: string): PlantStoreError {
+  const reason = `too many JWTs wait ${what}`;
+  return new PlantStoreError("queue_full", `${reason}; send the plant again later`, { reason });
 }
 
 /** They decide which tokens a key verifies (RFC 7517, section 4; RFC 7518, section 6). */

@@ -5,6 +5,7 @@ import { base64url, CompactSign, type JWTPayload } from "jose";
 
 import { accepted, type Scope, SCOPES } from "../../../src/auth/authenticate.ts";
 import type { JwtOptions } from "../../../src/auth/jwt/jwt.ts";
+import type { PlantStoreError } from "../../../src/errors.ts";
 import { postPlant, testApp } from "../../support/app.ts";
 import {
   AUDIENCE,
@@ -121,7 +122,12 @@ test("10,000 tokens are remembered; the oldest is evicted, and verified again wh
 
 test("a remembered token is accepted beside 1,000 forged ones, and any other gets 503", async () => {
   await using idp = await identityProvider();
-  const app = testApp({ authenticate: idp.authenticate });
+  const reasons: (string | undefined)[] = [];
+  const observer = {
+    onError: ({ reason }: PlantStoreError) => void reasons.push(reason),
+    onResponse() {},
+  };
+  const app = testApp({ authenticate: idp.authenticate, observer });
   const post = (token: string) =>
     app.fetch(postPlant(fern(), { authorization: `Bearer ${token}` }));
   const token = await signed(idp.key, CLAIMS);
@@ -134,6 +140,7 @@ test("a remembered token is accepted beside 1,000 forged ones, and any other get
 
   const message = "too many JWTs wait to be verified; send the plant again later";
   expect(await readError(response)).toEqual({ status: 503, error: 5031, message });
+  expect(reasons).toEqual(["too many JWTs wait to be verified"]);
   expect(idp.check(token)).toBe(true);
   expect(new Set(await Promise.all(forged))).toEqual(new Set(["bad signature"]));
   expect(idp.check(token)).toBe(true);
