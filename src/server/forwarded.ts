@@ -1,6 +1,3 @@
-/** The longest entry of a header that is parsed for the log: a longer one counts as absent. */
-const MAX_ENTRY_LENGTH = 1_000;
-
 /** A header in which a proxy names the client. */
 export type ForwardedHeader = "X-Forwarded-For" | "Forwarded";
 
@@ -16,13 +13,10 @@ export function forwardedFor(headers: Headers, header: ForwardedHeader): string 
   const value = headers.get(header) ?? "";
   // No address has a comma: so a quote that a client left open does not matter.
   const last = value.slice(value.lastIndexOf(",") + 1);
-  if (last.length > MAX_ENTRY_LENGTH) return undefined;
-
   const node = header === "Forwarded" ? /(?:^|;) *for=([^;]*)/i.exec(last)?.[1] : last;
 
-  const { ipv4, ipv6, zone = "", name } = NODE.exec(node?.trim() ?? "")?.groups ?? {};
-  if (ipv6 !== undefined)
-    return URL.canParse(`http://[${ipv6}]`) ? unmapped(ipv6) + zone : undefined;
+  const { ipv4, ipv6, name } = NODE.exec(node?.trim() ?? "")?.groups ?? {};
+  if (ipv6 !== undefined) return URL.canParse(`http://[${ipv6}]`) ? unmapped(ipv6) : undefined;
   if (ipv4?.split(".").some((octet) => Number(octet) > 255)) return undefined;
 
   return ipv4 ?? name;
@@ -35,7 +29,7 @@ export function unmapped(address: string): string {
 
 /**
  * RFC 7239, section 6: IPv4 or IPv6 (in brackets, or bare in `X-Forwarded-For`), with a port or
- * without, or a name. A link-local address has a zone (RFC 4007, section 11).
+ * without, or a name.
  */
 const NODE =
-  /^"?(?:(?<ipv4>\d{1,3}(?:\.\d{1,3}){3})(?::\w+)?|\[(?<ipv6>[\da-f:.]+)(?<zone>%[\w.~-]+)?\](?::\w+)?|(?<ipv6>[\da-f]*:[\da-f:.]+)(?<zone>%[\w.~-]+)?|(?<name>unknown|_[\w.-]{1,63}))"?$/i;
+  /^"?(?:(?<ipv4>\d{1,3}(?:\.\d{1,3}){3})(?::\w+)?|\[(?<ipv6>[\da-f:.]+)\](?::\w+)?|(?<ipv6>[\da-f]*:[\da-f:.]+)|(?<name>unknown|_[\w.-]{1,63}))"?$/i;

@@ -10,10 +10,6 @@ const FORWARDED_FOR: readonly (readonly [ForwardedHeader, string, string | undef
   ["X-Forwarded-For", "2001:db8::1", "2001:db8::1"],
   ["X-Forwarded-For", "[2001:db8::1]:4711", "2001:db8::1"],
   ["X-Forwarded-For", "0.0.0.255", "0.0.0.255"],
-  ["X-Forwarded-For", "fe80::1%eth0", "fe80::1%eth0"],
-  ["X-Forwarded-For", "[fe80::1%eth0.10]:4711", "fe80::1%eth0.10"],
-  ["X-Forwarded-For", "fe80::1%", undefined],
-  ["X-Forwarded-For", "192.0.2.1%eth0", undefined],
   ["X-Forwarded-For", "::ffff:192.0.2.1", "192.0.2.1"],
   ["X-Forwarded-For", "[::FFFF:192.0.2.1]:4711", "192.0.2.1"],
   ["X-Forwarded-For", "::ffff:192.0.2.256", undefined],
@@ -33,28 +29,22 @@ const FORWARDED_FOR: readonly (readonly [ForwardedHeader, string, string | undef
   ],
   ["Forwarded", 'for="198.51.100.7, for=192.0.2.1', "192.0.2.1"],
   ["Forwarded", "for=999.999.999.999", undefined],
-  ["Forwarded", 'for="[fe80::1%eth0]:4711"', "fe80::1%eth0"],
   ["Forwarded", 'for="[::ffff:192.0.2.1]"', "192.0.2.1"],
   ["Forwarded", "for=_hidden", "_hidden"],
   ["Forwarded", "for=unknown", "unknown"],
   ["Forwarded", "proto=https", undefined],
 ];
-const TOO_LONG: typeof FORWARDED_FOR = [
-  ["X-Forwarded-For", `1.1.1.1,${" ".repeat(15_000)}192.0.2.1`, undefined],
-  ["X-Forwarded-For", "1".repeat(15_000), undefined],
-  ["Forwarded", `${";".repeat(15_000)}for=192.0.2.1`, undefined],
-];
 
 const LONG: typeof FORWARDED_FOR = [
   ["X-Forwarded-For", `${"1.1.1.1,".repeat(2_000)}192.0.2.1`, "192.0.2.1"],
+  ["X-Forwarded-For", "1".repeat(15_000), undefined],
+  ["X-Forwarded-For", ":".repeat(15_000), undefined],
   ["Forwarded", `${"for=1.1.1.1,".repeat(1_000)}for=192.0.2.1`, "192.0.2.1"],
 ];
 
 test.each(FORWARDED_FOR)("forwardedFor() gives the last address in %s: %s", expectAddress);
 
-test.each(LONG)("forwardedFor() gives the last address in a very long %s", expectAddress);
-
-test.each(TOO_LONG)("forwardedFor() gives no address for a very long entry of %s", expectAddress);
+test.each(LONG)("forwardedFor() reads a very long %s", expectAddress);
 
 function expectAddress(header: ForwardedHeader, value: string, address: string | undefined): void {
   const other = { "X-Forwarded-For": "Forwarded", Forwarded: "X-Forwarded-For" }[header];
