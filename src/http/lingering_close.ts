@@ -10,12 +10,6 @@ const PAUSE_MS = 1_000;
 /** How much of the rest is read at most, in bytes. */
 const MAX_BYTES = 16_000_000;
 
-/** Maximum number of lingering connections. With more, the oldest one is closed. */
-const MAX_LINGERING = 256;
-
-/** Ends the lingering connections, the oldest first. */
-const lingering = new Set<AbortController>();
-
 /**
  * Makes a response that closes its connection reach a client that still sends its body. If the
  * server closed with bytes unread, the system would reset the connection, and the response could be
@@ -49,7 +43,7 @@ export function lingeringClose(text: string, response: Response, { body }: Reque
 
 /** Reads the rest of a body, within the limits above, and drops it. */
 async function discard(body: ReadableStream<Uint8Array>): Promise<void> {
-  const end = beginLingering();
+  const end = new AbortController();
   const clearDeadline = startDeadline(MAX_MS, () => end.abort());
 
   let piecesBefore = -1;
@@ -73,18 +67,5 @@ async function discard(body: ReadableStream<Uint8Array>): Promise<void> {
   } finally {
     clearDeadline();
     pauses[Symbol.dispose]();
-    lingering.delete(end);
   }
-}
-
-function beginLingering(): AbortController {
-  const [oldest] = lingering;
-  if (oldest !== undefined && lingering.size === MAX_LINGERING) {
-    lingering.delete(oldest);
-    oldest.abort();
-  }
-
-  const end = new AbortController();
-  lingering.add(end);
-  return end;
 }

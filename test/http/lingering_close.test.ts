@@ -1,4 +1,4 @@
-import { expect, jest, setDefaultTimeout, test } from "bun:test";
+import { expect, setDefaultTimeout, test } from "bun:test";
 
 import { postPlant, testApp } from "../support/app.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -67,22 +67,4 @@ test("a refusal ends after a turn of the event loop, even if its body is left at
 
 test("a refusal whose body pauses ends without it", async () => {
   expect(await (await refused(silent().body)).json()).toMatchObject({ error: 4011 });
-});
-
-test("with 256 refusals that wait for their bodies, a further one ends the oldest, and waits as well", async () => {
-  // A pause of a body would end them, too.
-  jest.useFakeTimers();
-  try {
-    const bodies = Array.from({ length: 257 }, silent);
-    const texts: Promise<string>[] = [];
-    for (const { body } of bodies) texts.push((await refused(body)).text());
-
-    expect(JSON.parse((await texts[0]) ?? "")).toMatchObject({ error: 4011 });
-    expect([1, 256].map((i) => Bun.peek.status(texts[i]))).toEqual(["pending", "pending"]);
-
-    for (const { end } of bodies.slice(1)) (await end).close();
-    await Promise.all(texts);
-  } finally {
-    jest.useRealTimers();
-  }
 });
