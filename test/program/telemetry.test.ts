@@ -82,7 +82,7 @@ test.concurrent(
 );
 
 test.concurrent(
-  "refused credentials are logged with the reason and the response's request id, a thousand of them in few lines",
+  "refused credentials are logged with the reason and the response's request id",
   async () => {
     const ids: string[] = [];
     const lines = await logOf({}, async (url) => {
@@ -99,27 +99,12 @@ test.concurrent(
           ) ?? "",
         );
       }
-
-      for (let i = 0; i < 20; i++) {
-        await Promise.all(Array.from({ length: 50 }, () => post(url, undefined, { token: null })));
-      }
     });
 
     const refused = lines.filter(({ message }) => message === "Refused credentials");
-    expect(refused.slice(0, 3).map(({ reason }) => reason)).toEqual([
-      "mistyped",
-      "unknown",
-      "another scheme",
-    ]);
-    expect(refused.slice(0, 3).map(({ requestId }) => requestId)).toEqual(ids);
-    expect(refused.length).toBeLessThan(100);
+    expect(refused.map(({ reason }) => reason)).toEqual(["mistyped", "unknown", "another scheme"]);
+    expect(refused.map(({ requestId }) => requestId)).toEqual(ids);
     expect(lines.filter(({ message }) => message === "Request completed")).toEqual([]);
-
-    const counts = lines.filter(({ message }) =>
-      /^Suppressed \d+ more lines: Refused credentials$/.test(message),
-    );
-    const counted = counts.reduce((sum, { suppressed }) => sum + Number(suppressed), 0);
-    expect(refused.length + counted).toBe(1_003);
   },
 );
 
