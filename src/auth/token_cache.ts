@@ -156,7 +156,7 @@ export async function tokenCache(store: ServerTokens, options: TokenCacheOptions
      */
     refresh(): Promise<void> {
       if (refreshing === undefined) {
-        refreshing = refreshNow().finally(() => (refreshing = undefined));
+        refreshing = readIfChanged().finally(() => (refreshing = undefined));
         return refreshing;
       }
 
@@ -189,21 +189,11 @@ export async function tokenCache(store: ServerTokens, options: TokenCacheOptions
   await cache.refresh();
   return cache;
 
-  function isOlderThan(ageMs: number): boolean {
-    return monotonic() - confirmedAt > ageMs;
-  }
-
   /** Requires that the tokens are not older. Otherwise begins a refresh, unless one is in flight. */
   function requireYounger(ageMs: number): void {
-    if (!isOlderThan(ageMs)) return;
+    if (monotonic() - confirmedAt <= ageMs) return;
     if (refreshing === undefined) cache.refresh().catch(() => {});
     throw unconfirmed();
-  }
-
-  async function refreshNow(): Promise<void> {
-    await readIfChanged();
-    // The database hung: what it answered may be too old by now.
-    if (isOlderThan(maxAgeMs)) await readIfChanged();
   }
 
   async function readIfChanged(): Promise<void> {

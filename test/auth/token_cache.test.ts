@@ -325,25 +325,6 @@ test("tokenCache() counts the age of tokens from the beginning of the reading th
   expect(verdictOn(cache, "greenhouse")).toBe(UNAVAILABLE);
 });
 
-test("tokenCache() accepts tokens again as soon as a reading that hung has ended", async () => {
-  const fixture = await tokenFixture(record("greenhouse"), record("revoked"));
-  const cache = await fixture.cache([], 5_000);
-  const hanging = Promise.withResolvers<string>();
-  const current = await fixture.tokens.revision();
-  const revision = spyOn(fixture.tokens, "revision").mockReturnValueOnce(hanging.promise);
-  const refreshed = cache.refresh();
-
-  fixture.monotonic = 60_000;
-  expect(verdictOn(cache, "revoked")).toBe(UNAVAILABLE);
-  await fixture.tokens.revoke("revoked", CREATED);
-  hanging.resolve(current);
-  await refreshed;
-
-  expect(verdictOn(cache, "greenhouse")).toBe("accepted");
-  expect(verdictOn(cache, "revoked")).toBe('"revoked" is revoked');
-  expect(revision).toHaveBeenCalledTimes(2);
-});
-
 test("tokenCache() reads the tokens for the first request after a pause, once, and again after a failure", async () => {
   const fixture = await tokenFixture(record("greenhouse"));
   const cache = await fixture.cache([], 5_000);
