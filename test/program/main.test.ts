@@ -1,9 +1,11 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
+import { existsSync } from "node:fs";
 import { join } from "node:path";
 
 import { EXAMPLE } from "../../src/http/plants.ts";
 import { post, TOKEN } from "../support/client.ts";
+import { executable } from "../support/executable.ts";
 import { skipsWithout } from "../support/missing.ts";
 import { fern, membersOf, moss, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
 import {
@@ -70,6 +72,29 @@ test.concurrent("two servers that start at once on one new file both serve", asy
   expect((await post(one.url, FERN)).status).toBe(200);
   expect((await post(other.url, { ...FERN, [TEXT]: "Ivy" })).status).toBe(409);
 });
+
+test.concurrent.skipIf(skipsWithout("strace", "strace"))(
+  "a server that is slow to create its file leaves what another one has stored in it meanwhile",
+  async () => {
+    using directory = emptyDirectory();
+    const path = directory.at("plants.db");
+    const options = { cwd: directory.path, env: { AUTH_TOKENS: TOKEN } };
+    // With -D the process is our child, and not that of strace.
+    const late = ["strace", "-D", "-f", "-o", "/dev/null", "-P", path, "-e", LATE_TRUNCATE];
+    const slow = startServer({ ...options, program: [...late, ...executable()] });
+
+    while (!existsSync(path)) await Bun.sleep(1);
+    await using other = await startServer(options);
+    expect((await post(other.url, FERN)).status).toBe(200);
+
+    await using one = await slow;
+    expect((await post(one.url, { ...FERN, [TEXT]: "Ivy" })).status).toBe(409);
+    expect((await post(other.url, moss({ id: 2n }))).status).toBe(200);
+  },
+);
+
+/** By more than a start takes. */
+const LATE_TRUNCATE = "inject=ftruncate:delay_enter=5000000:when=1";
 
 // Not beside the others: a server that stops refuses requests for a moment only.
 test.each(["SIGTERM", "SIGINT"] as const)(

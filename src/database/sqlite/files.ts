@@ -1,5 +1,5 @@
 // Whether a database and its WAL are there, before SQLite opens anything: SQLite would begin without them.
-import { existsSync, statSync } from "node:fs";
+import { closeSync, existsSync, openSync, statSync } from "node:fs";
 import { statfs } from "node:fs/promises";
 import { basename, dirname } from "node:path";
 
@@ -10,7 +10,7 @@ import { howToRunOn } from "./advice.ts";
 import { requireUnmarked } from "./markers.ts";
 import { databaseFile, restoreDirectory, walFileBytes } from "./path.ts";
 import { accessFault, storageFault } from "./storage_fault.ts";
-import { createPrivateFile, readTrusted, requireTrustedPlace } from "./trust.ts";
+import { readTrusted, requireTrustedPlace } from "./trust.ts";
 
 /**
  * Requires that the files of a database can be used, before SQLite opens any. Creates the database
@@ -136,10 +136,15 @@ export function isInWalMode(file: string): boolean {
   return readTrusted(file, "", HEADER.length) === HEADER;
 }
 
-/** Accessible to its owner only. SQLite gives the files beside it the same mode. */
+/**
+ * Accessible to its owner only. SQLite gives the files beside it the same mode.
+ *
+ * Bun's `writeFileSync` would truncate the file after it has created it. Another process may have
+ * begun the database by then, and SQLite removes the WAL of an empty file.
+ */
 function createDatabaseFile(file: string): void {
   try {
-    createPrivateFile(file, "");
+    closeSync(openSync(file, "wx", 0o600));
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
   }
