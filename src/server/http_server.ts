@@ -253,17 +253,26 @@ function startServer(
   } catch (cause) {
     const refused = `Cannot listen on ${inBrackets(host)}:${port}`;
     const { code } = cause as NodeJS.ErrnoException;
-    if (code === "EADDRINUSE")
+    if (code === "EADDRINUSE" && hasAddress(host))
       throw new PortInUseError(`${refused}: the port is in use; choose another with --port`, {
         cause,
       });
 
-    // For an unknown name, Bun gives the code of an earlier error.
     const reason =
       code === "EACCES"
         ? "it needs CAP_NET_BIND_SERVICE"
         : "this machine does not have that address; choose another with --host";
     throw new CommandError(`${refused}: ${reason}`, { cause });
+  }
+}
+
+/** Whether this machine has an address: for one that it has not, Bun gives the code of an earlier error. */
+function hasAddress(hostname: string): boolean {
+  try {
+    Bun.listen({ hostname, port: 0, socket: { data() {} } }).stop();
+    return true;
+  } catch {
+    return false;
   }
 }
 

@@ -178,6 +178,10 @@ test("a server that cannot listen says what to do", async () => {
   const { port } = new URL(first.listen(HERE));
 
   for (const [flags, says] of [
+    [
+      { port },
+      `Cannot listen on 127.0.0.1:${port}: the port is in use; choose another with --port`,
+    ],
     // A name that nobody has (RFC 6761), and no name at all.
     [{ host: "nobody.invalid", port }, `nobody.invalid:${port}: this machine does not have that`],
     [{ host: "%", port }, `%:${port}: this machine does not have that address`],
@@ -187,10 +191,6 @@ test("a server that cannot listen says what to do", async () => {
       `192.0.2.1:${port}: this machine does not have that address; choose another with`,
     ],
     [{ host: "2001:db8::1", port }, `[2001:db8::1]:${port}: this machine does not have that`],
-    [
-      { port },
-      `Cannot listen on 127.0.0.1:${port}: the port is in use; choose another with --port`,
-    ],
   ] as const) {
     const server = new HttpServer(parseConfig({}, flags), NEVER);
     expect(() => server.listen(HERE)).toThrow(says);
