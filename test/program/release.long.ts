@@ -210,6 +210,10 @@ test.skipIf(skipsBooting())(
       [1, 2].map((id) => `${jsonOf(fern({ id }))}\n`).join(""),
     );
 
+    // Nor does an upgrade need a file that the operator has deleted, and dpkg does not bring back.
+    await run("systemctl stop plant-store && rm /etc/plant-store/plant-store.env");
+    await run("dpkg -i plant-store.deb");
+
     await run("dpkg -r plant-store");
     expect((await machine.run("systemctl is-active plant-store")).exitCode).not.toBe(0);
     expect(await run("dpkg --purge plant-store")).toContain(
