@@ -279,6 +279,10 @@ class ModelConnection implements Connection {
 
   async script(): Promise<void> {}
 
+  copyFrom(): never {
+    throw new Error("the model restores no backup");
+  }
+
   isOpen(): boolean {
     return this.#isOpen;
   }

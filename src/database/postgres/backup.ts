@@ -8,7 +8,7 @@ import { withDatabaseError } from "./errors.ts";
 import { failover } from "./failover.ts";
 import { migrateSchema, pendingMigrations } from "./migrations.ts";
 import { type Reached, refuseDistributed } from "./postgres_database.ts";
-import { insertAll, plantFrom, type PlantRow, SELECT_ALL } from "./postgres_plants.ts";
+import { COPY_PLANTS, copyLines, plantFrom, type PlantRow, SELECT_ALL } from "./postgres_plants.ts";
 import { textArray } from "./schema.ts";
 import { readTokens } from "./tokens.ts";
 import { howToRun, type PostgresUrl } from "./url.ts";
@@ -126,21 +126,16 @@ export async function restoreSnapshot(
     await requireEmpty(connection);
 
     let plants = 0;
-    // The next page is read and encoded while the server inserts this one.
-    let inserting: Promise<unknown> = Promise.resolve();
+    const copy = connection.copyFrom(COPY_PLANTS);
     for await (const page of snapshot.pages()) {
       if (options.stop.aborted) return undefined;
-      const next = insertAll(connection, page);
-      // Awaited with the next page, or never if that cannot be read.
-      next.catch(() => {});
-      await inserting;
-      inserting = next;
-      // Only then is it sent: reading the next page leaves the thread for nothing.
-      await eventLoopTurn();
+      await copy.write(copyLines(page));
       plants += page.length;
     }
-    await inserting;
-    await requireCount(connection, plants);
+    const stored = await copy.end();
+    // An operator's trigger may leave some out.
+    if (stored !== plants)
+      throw new DatabaseError(`of ${plants} plants it took ${stored}: remove its triggers`);
     await insertTokens(connection, snapshot);
 
     await connection.script("COMMIT");
@@ -159,13 +154,6 @@ async function requireEmpty({ query }: Connection): Promise<void> {
   const what = found?.plants ? "plants" : "tokens";
   if (found?.plants || found?.tokens)
     throw new DatabaseError(`it has ${what} already: create a new database, and restore into that`);
-}
-
-/** An operator's trigger may have left some out. */
-async function requireCount({ query }: Connection, plants: number): Promise<void> {
-  const [found] = await query<{ count: string }>("SELECT count(*)::text AS count FROM plants");
-  if (Number(found?.count) !== plants)
-    throw new DatabaseError(`of ${plants} plants it took ${found?.count}: remove its triggers`);
 }
 
 async function insertTokens({ query }: Connection, { tokens }: Snapshot): Promise<void> {

@@ -12,12 +12,22 @@ export interface Connection {
   query<Row>(statement: string, parameters?: readonly Parameter[]): Promise<readonly Row[]>;
   /** Runs statements without parameters, as one transaction. */
   script(statements: string): Promise<void>;
+  /** Runs `COPY … FROM STDIN`. The connection runs nothing else until its end. */
+  copyFrom(statement: string): CopyFrom;
   readonly host: PostgresHost;
   isOpen(): boolean;
   /** When the server last replied, by `performance.now()`. */
   repliedAt(): number;
   /** Closes it at once. Statements in flight reject, and may still run on the server. */
   close(): void;
+}
+
+/** Sends the rows of a table. */
+interface CopyFrom {
+  /** Sends lines, and waits while too many are on their way. */
+  write(lines: string): Promise<void>;
+  /** Resolves with how many rows the server stored. */
+  end(): Promise<number>;
 }
 
 /** How to connect. */
@@ -119,6 +129,14 @@ export async function connectTo(
     const connection: Connection = {
       query: (statement, parameters = []) => run(() => reserved.unsafe(statement, [...parameters])),
       script: (statements) => run(() => reserved.unsafe(statements).simple()),
+      copyFrom(statement) {
+        const query = reserved.unsafe(statement);
+        const writer = query.writable().getWriter();
+        return {
+          write: (lines) => run(() => writer.write(lines)),
+          end: () => run(() => writer.close().then(async () => (await query).count)),
+        };
+      },
       host,
       isOpen: () => isOpen,
       repliedAt: () => repliedAt,

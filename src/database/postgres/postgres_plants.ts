@@ -4,6 +4,7 @@ import { drizzle } from "drizzle-orm/bun-sql";
 import type { AddOutcome, StoreOutcome } from "../../group_commit/plant_store.ts";
 import {
   type ColumnValue,
+  columnValue,
   kindOf,
   type NewPlant,
   type Plant,
@@ -38,21 +39,35 @@ export const ROW = Object.fromEntries(
 export const SELECT_ALL = db.select(ROW).from(plants).orderBy(plants.id).toSQL().sql;
 
 /** The arrays are read side by side. In FROM, each would first be copied into a temporary store. */
-const INSERT_EACH = db
+const INSERT = db
   .insert(plants)
-  .select(sql`SELECT ${list(ARRAYS.map((array) => sql`unnest(${array})`))}`);
-const INSERT_NEW = INSERT_EACH.toSQL().sql;
-
-/** Inserts plants whose ids are free. */
-export async function insertAll({ query }: Connection, plants: readonly NewPlant[]): Promise<void> {
-  await query(INSERT_NEW, arraysOf(plants));
-}
-
-const INSERT = INSERT_EACH
+  .select(sql`SELECT ${list(ARRAYS.map((array) => sql`unnest(${array})`))}`)
   // On the id only: a conflict in an operator's own unique index is an error, not a stored plant.
   .onConflictDoNothing({ target: plants.id })
   .returning(ROW)
   .toSQL().sql;
+
+/** Takes the lines of {@linkcode copyLines}. */
+export const COPY_PLANTS = `COPY plants (${FIELDS.map((field) => `"${plants[field].name}"`).join(", ")}) FROM STDIN`;
+
+/** Plants in COPY's text format: https://www.postgresql.org/docs/current/sql-copy.html */
+export function copyLines(plants: readonly NewPlant[]): string {
+  const lineOf = (plant: NewPlant) =>
+    FIELDS.map((field) => copyText(columnValue(plant, field))).join("\t");
+  return plants.map((plant) => `${lineOf(plant)}\n`).join("");
+}
+
+function copyText(value: bigint | ColumnValue): string {
+  if (value === null) return String.raw`\N`;
+  return String(value).replace(/[\\\t\n\r]/g, (character) => ESCAPES[character] as string);
+}
+
+const ESCAPES: Readonly<Record<string, string>> = {
+  "\\": String.raw`\\`,
+  "\t": String.raw`\t`,
+  "\n": String.raw`\n`,
+  "\r": String.raw`\r`,
+};
 
 /** The place of a plant in its batch, from 1. No field has this name. */
 const PLACE = sql.identifier("#place");
