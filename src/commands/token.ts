@@ -209,9 +209,9 @@ async function changeTokens(
   change: (tokens: TokenStore, database: DatabaseAdapter) => Promise<void>,
 ): Promise<void> {
   const database = await adapter();
-  const { name, openForWriting, howToRun } = database;
-  // A request without a response may still be committed.
-  const advice = `to see whether it was done, ${howToRun("token list")}`;
+  const { name, openForWriting } = database;
+  // A request without a response may still be committed. What `token list` prints, a failover may take back.
+  const advice = "it may be done: run it again";
   return withTokens(openForWriting, { action, database: name, advice }, (tokens) =>
     change(tokens, database),
   );

@@ -22,6 +22,7 @@ import {
   type TokenStore,
 } from "../../auth/token_store.ts";
 import type { Connection } from "./connection.ts";
+import { COMMIT_NOTHING } from "./pages.ts";
 import type { Pool, Work } from "./pool.ts";
 import { textArray, tokenRevision, tokens } from "./schema.ts";
 
@@ -147,7 +148,16 @@ const REVISION_TIMEOUT_MS = 2_000;
  * writes.
  */
 export function postgresTokens(reading: Pool, writing: Pool): TokenStore {
-  const write = <Result>(work: Work<Result>) => writing.run(work, TIMEOUT_MS);
+  /**
+   * Runs a change, and returns once the synchronous standby has what it rests on: an earlier attempt, or
+   * another command, may have done it, and still wait.
+   */
+  const write = <Result>(work: Work<Result>) =>
+    writing.run(async (connection, attempt) => {
+      const result = await work(connection, attempt);
+      await connection.query(COMMIT_NOTHING);
+      return result;
+    }, TIMEOUT_MS);
 
   return {
     async list(filter) {
@@ -190,7 +200,7 @@ export function postgresTokens(reading: Pool, writing: Pool): TokenStore {
 
     async recordUses(uses) {
       const columns = [uses.map(({ name }) => name), uses.map(({ at }) => at.toISOString())];
-      await write(({ query }) => query(RECORD_USES, columns.map(textArray)));
+      await writing.run(({ query }) => query(RECORD_USES, columns.map(textArray)), TIMEOUT_MS);
     },
   };
 }

@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, test } from "bun:test";
 
+import type { NewToken, TokenStore } from "../../../src/auth/token_store.ts";
 import type { Database } from "../../../src/database/database.ts";
 import { codeOf } from "../../../src/database/postgres/errors.ts";
 import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
@@ -11,6 +12,16 @@ import { openDatabase, openPostgres, withCluster } from "../../support/postgres_
 
 const FERN = fern();
 const MOSS = moss({ id: 2n });
+
+const TOKEN: NewToken = {
+  name: "phone",
+  digest: new Uint8Array(32),
+  createdAt: new Date("2026-01-01T00:00:00Z"),
+  expiresAt: null,
+  scopes: [],
+};
+const INSERT_TOKEN = `INSERT INTO tokens (name, digest, created_at, scopes) VALUES ('phone', '\\x00', now(), '')`;
+const revoke = (tokens: TokenStore) => tokens.revoke(TOKEN.name, TOKEN.createdAt);
 
 type ShowsNoPlant = "plants" | "tokens" | "count" | "delete";
 type ShowsPlants = Exclude<keyof Database, ShowsNoPlant | typeof Symbol.asyncDispose>;
@@ -127,4 +138,32 @@ describe.skipIf(skipsCluster())("while the synchronous standby is gone", () => {
     await regainStandby();
     expect(await deleting).toBeUndefined();
   });
+
+  // `token revoke` that timed out, and was typed again; or whose first attempt lost its connection.
+  test.each<[string, string, (tokens: TokenStore) => Promise<unknown>, unknown]>([
+    ["added", INSERT_TOKEN, (tokens) => tokens.add(TOKEN), false],
+    ["revoked", "UPDATE tokens SET revoked_at = now()", revoke, false],
+    ["deleted", "DELETE FROM tokens", (tokens) => tokens.delete(TOKEN.name), false],
+    ["pruned", "DELETE FROM tokens", (tokens) => tokens.prune(TOKEN.createdAt), 0],
+  ])(
+    "nobody is told that a token is %s already before the standby has it",
+    async (_done, statement, again, expected) => {
+      await using database = await openDatabase(cluster());
+      if (statement !== INSERT_TOKEN) await database.tokens.add(TOKEN);
+      await loseStandby();
+
+      await using client = database.connect();
+      const changing = client.unsafe(statement).catch(() => {});
+      const ended = await waitingProcess(cluster());
+      await cluster().run(`SELECT pg_terminate_backend(${ended})`);
+      await changing;
+
+      const result = again(database.tokens);
+      const told = result.then(() => "told");
+      expect(await Promise.race([told, waitingProcess(cluster(), ended)])).toBeNumber();
+
+      await regainStandby();
+      expect(await result).toBe(expected);
+    },
+  );
 });
