@@ -34,8 +34,9 @@ export function toFailure(error: unknown): unknown {
     if (code === "28000" && error.severity === "FATAL")
       return new PostgresFailure(code, `it refuses the user: ${error.message} (${code})`);
 
-    // ON CONFLICT misses a plant of a rival if the primary key is being built anew (`…_ccnew`).
-    if (code === "23505" && /^plants_pkey(?:_|$)/.test(error.constraint ?? ""))
+    // ON CONFLICT misses a plant of a rival if the primary key, or that of a partition, is being built
+    // anew (`…_ccnew`).
+    if (code === "23505" && /_pkey(?:_|$)/.test(error.constraint ?? ""))
       return new PostgresFailure("REINDEX");
 
     if (error.routine === "exec_stmt_raise") {

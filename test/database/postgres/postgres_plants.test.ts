@@ -150,7 +150,7 @@ describe.skipIf(skipsCluster())("adding plants", () => {
   );
 
   // The index that REINDEX CONCURRENTLY builds refuses a plant that a rival has just stored.
-  test.each(["plants_pkey_ccnew", "plants_pkey_ccold1", "plants_pkey_102008"])(
+  test.each(["plants_pkey_ccnew", "plants_pkey_ccold1", "plants_pkey_102008", "odd_pkey_ccnew"])(
     "a batch that %s refuses is added again",
     async (name) => {
       await using server = await open();
