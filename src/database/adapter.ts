@@ -186,12 +186,6 @@ export interface ServingDatabase extends AsyncDisposable {
 
   readonly tokens: ServerTokens;
 
-  /**
-   * How long a server may accept a token after it was revoked, in milliseconds. Unless the tokens
-   * can be read within this time, no stored token stores a plant.
-   */
-  readonly tokensMaxAgeMs: number;
-
   /** The current metrics of the database. Takes microseconds, and waits for nothing. */
   metrics(): readonly DatabaseMetric[];
 

@@ -4,6 +4,7 @@ import type { Logger } from "@logtape/logtape";
 
 import { repeat, withAbort, withDeadline } from "../async/timers.ts";
 import type { TokenCache } from "../auth/token_cache.ts";
+import { TOKENS_MAX_AGE_MS } from "../auth/token_store.ts";
 import { version } from "../build/version.ts" with { type: "macro" };
 import type { MakeQueue } from "../database/adapter.ts";
 import { toCommandError } from "../database/refusals.ts";
@@ -217,8 +218,8 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
 
   const [{ createApp }, { readiness }, { tokenCache }, { swaggerUi }] = await loading;
 
-  const maxAgeMs = database.tokensMaxAgeMs;
-  const loadingTokens = tokenCache(database.tokens, { staticTokens, maxAgeMs }).catch((error) => {
+  const options = { staticTokens, maxAgeMs: TOKENS_MAX_AGE_MS };
+  const loadingTokens = tokenCache(database.tokens, options).catch((error) => {
     throw toCommandError(error, { action: "read the tokens", database: config.database.name });
   });
   const tokens = await withAbort(loadingTokens, stop);

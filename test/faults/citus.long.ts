@@ -38,6 +38,7 @@ describe.skipIf(skipsCitus())("a Citus cluster", () => {
   beforeEach(async () => {
     await cluster.empty().catch(cluster.empty);
     await adapterOf(cluster.url).migrate({ dryRun: false });
+    await cluster.distribute();
   });
   afterAll(() => cluster[Symbol.asyncDispose]());
 

@@ -66,6 +66,12 @@ export function citusCluster() {
     workers,
     coordinator: () => serverAt(url.href),
 
+    /** Distributes the plants, as the page does. */
+    distribute: () =>
+      run(
+        "SELECT create_distributed_table('plants', 'id', shard_count => 4, colocate_with => 'none')",
+      ),
+
     /** Removes what a plant-store made. */
     async empty(): Promise<string> {
       await database.emptyDatabase();

@@ -2,57 +2,38 @@ import { backoffMs, pause, repeat, withDeadline } from "../../async/timers.ts";
 import { PlantStoreError } from "../../errors.ts";
 import type { PlantStore, StoreOutcome } from "../../group_commit/plant_store.ts";
 import type { NewPlant } from "../../plant/plant.ts";
-import {
-  type CreationOptions,
-  type DatabaseAccess,
-  type DatabaseMetric,
-  type ReadOptions,
-  type ServingDatabase,
-  type ServingOptions,
+import type {
+  CreationOptions,
+  DatabaseAccess,
+  DatabaseMetric,
+  ReadOptions,
+  ServingDatabase,
+  ServingOptions,
 } from "../adapter.ts";
 import type { Database } from "../database.ts";
 import {
   consequencesOf,
   PostgresFailure,
   rejectionOf,
-  toDatabaseError,
   withDatabaseError,
 } from "../postgres/errors.ts";
-import { deletePlants, findPlants } from "../postgres/plants_by_id.ts";
-import { Pool, type Work } from "../postgres/pool.ts";
+import { COMMIT_NOTHING } from "../postgres/pages.ts";
+import { Pool } from "../postgres/pool.ts";
 import {
   MAX_IN_FLIGHT,
   openPostgres,
   type Reached,
   READ_TIMEOUT_MS,
 } from "../postgres/postgres_database.ts";
-import { repeatingMoves } from "./citus_plants.ts";
 import { requireDistributed } from "./distribution.ts";
 import { CitusNode } from "./node.ts";
 import { type NodeId, nodesOf, type ShardMap, shardMapReader, shardOf } from "./shard_map.ts";
-import { mergedPages } from "./shard_pages.ts";
 import { shardedCommit } from "./sharded_commit.ts";
-
-/** How a server opens a Citus cluster. */
-export interface CitusServingOptions extends ServingOptions {
-  /**
-   * How long a server is ready, and accepts tokens, without the coordinator, in milliseconds.
-   *
-   * @default {COORDINATOR_TIMEOUT_MS}
-   */
-  readonly coordinatorTimeoutMs?: number;
-}
 
 /** How often the map is read, in milliseconds. Meanwhile, a node forwards rows that have moved. */
 const MAP_MS = 3_000;
 /** The time limit for reading the map, in milliseconds. */
 const MAP_TIMEOUT_MS = 10_000;
-/**
- * How long a server is ready, and accepts tokens, without the coordinator, in milliseconds: a token
- * that is revoked meanwhile is accepted for as long. A failover of the coordinator takes seconds, and
- * repairing it by hand minutes.
- */
-const COORDINATOR_TIMEOUT_MS = 10 * 60 * 1_000;
 
 /** Where to report on a cluster. */
 type Log = Required<Pick<ServingOptions, "onWarning" | "onInfo">>;
@@ -81,42 +62,28 @@ export async function openCitus(
     onInfo() {},
   });
 
-  /** Runs work on the nodes that have these ids, and waits for their standbys. */
-  async function onNodes<Result>(
-    ids: readonly bigint[],
-    workOn: (ids: readonly bigint[]) => Work<Result>,
-  ): Promise<readonly Result[]> {
-    const map = await cluster.map.readNow();
-    const byNode = Map.groupBy(ids, (id) => shardOf(map, id).node);
-    return await Promise.all(
-      [...byNode].map(([node, own]) =>
-        cluster.nodeFor(node).pool.run(repeatingMoves(workOn(own)), READ_TIMEOUT_MS),
-      ),
-    );
-  }
+  const { coordinator, nodes, add, settle } = cluster;
+  const settleRead = () => withDatabaseError("read", reached.url.database, settle);
 
   return {
-    plants: {
-      add: cluster.add,
-      probe: () => untilOne(cluster.nodes().map((node) => node.probe())),
-    },
-    tokens: cluster.coordinator.tokens,
+    plants: { add, probe: () => untilOne(nodes().map((node) => node.probe())) },
+    tokens: coordinator.tokens,
 
     async *pages() {
-      try {
-        yield* mergedPages(cluster.map.readNow, cluster.nodeFor);
-      } catch (error) {
-        throw toDatabaseError("read", reached.url.database, error);
+      for await (const page of coordinator.pages()) {
+        await settleRead();
+        yield page;
       }
     },
-
-    find: async (ids) =>
-      (
-        await withDatabaseError("read", reached.url.database, () => onNodes(ids, findPlants))
-      ).flat(),
-    count: cluster.coordinator.count,
+    async find(ids) {
+      const found = await coordinator.find(ids);
+      await settleRead();
+      return found;
+    },
+    count: coordinator.count,
     async delete(ids) {
-      await onNodes(ids, deletePlants);
+      await coordinator.delete(ids);
+      await settle();
     },
 
     [Symbol.asyncDispose]: cluster[Symbol.asyncDispose],
@@ -131,10 +98,8 @@ export async function openCitus(
  */
 export async function serveCitus(
   reached: Reached,
-  options: CitusServingOptions,
+  { makeQueue, create = false, onCreate, onWarning = () => {}, onInfo = () => {} }: ServingOptions,
 ): Promise<ServingDatabase> {
-  const { makeQueue, create = false, onCreate, onWarning = () => {}, onInfo = () => {} } = options;
-  const { coordinatorTimeoutMs = COORDINATOR_TIMEOUT_MS } = options;
   const access = create ? "create" : "write";
 
   await using stack = new AsyncDisposableStack();
@@ -165,17 +130,11 @@ export async function serveCitus(
 
     /** Resolves once one node can store plants: a dead one must not empty the load balancer. */
     async ready() {
-      if (map.ageMs() > coordinatorTimeoutMs) {
-        const message = "storage has not seen its coordinator for too long";
-        throw new PlantStoreError("storage_unavailable", message);
-      }
-
       await untilOne(nodes().map((node) => node.probe()));
       return nodes().flatMap(({ id, failure }) => (failure === undefined ? [] : [`node ${id}`]));
     },
 
     tokens: coordinator.tokens,
-    tokensMaxAgeMs: coordinatorTimeoutMs,
     metrics: () => [
       ...labelled("coordinator", coordinator.metrics()),
       ...nodes().flatMap((node) => labelled(String(node.id), node.metrics())),
@@ -218,7 +177,7 @@ async function openCluster(
     }),
   );
   const map = stack.adopt(
-    await withDatabaseError("open", url.database, () => openMap(reached, log)),
+    await withDatabaseError("open", url.database, () => openMap(reached)),
     ({ close }) => close(),
   );
 
@@ -235,6 +194,7 @@ async function openCluster(
   };
   const nodeFor = (id: NodeId) =>
     opened.getOrInsertComputed(id, () => new CitusNode(id, nodeOptions));
+  const nodes = () => nodesOf(map.current()).map(nodeFor);
 
   const add: PlantStore["add"] = (plants, { timeoutMs }) =>
     addByMap(plants, { ...map, nodeFor, deadline: performance.now() + timeoutMs });
@@ -245,54 +205,43 @@ async function openCluster(
     map,
     nodeFor,
     /** The nodes that have shards. */
-    nodes: () => nodesOf(map.current()).map(nodeFor),
+    nodes,
     add,
+    /**
+     * Resolves once the standby of every node has what was read or deleted through the coordinator.
+     *
+     * @throws {PlantStoreError} `storage_unavailable`.
+     */
+    async settle() {
+      const committed = nodes().map(({ pool }) =>
+        pool.run(({ query }) => query(COMMIT_NOTHING), READ_TIMEOUT_MS),
+      );
+      await Promise.all(committed);
+    },
     [Symbol.asyncDispose]: () => resources.disposeAsync(),
   };
 }
 
 /** Reads the map of shards now, and every {@linkcode MAP_MS}. */
-async function openMap({ servers }: Reached, { onWarning, onInfo }: Log) {
-  const { connect, current, suspect } = servers;
+async function openMap({ servers: { connect, current, suspect } }: Reached) {
   const pool = new Pool({ size: 1, connect, current, onSilence: suspect });
   const readShardMap = shardMapReader();
+  const read = () => pool.run(readShardMap, MAP_TIMEOUT_MS);
 
-  let map = await pool.run(readShardMap, MAP_TIMEOUT_MS).catch((error: unknown) => {
+  let map = await read().catch((error: unknown) => {
     pool.close();
     throw error;
   });
-  let readAt = performance.now();
-  /** Since when the map cannot be read; `undefined` while it can. */
-  let awaySince: Date | undefined;
   let refreshing: Promise<void> | undefined;
 
-  async function readNow(): Promise<ShardMap> {
-    map = await pool.run(readShardMap, MAP_TIMEOUT_MS);
-    readAt = performance.now();
-    return map;
-  }
-
-  async function read(): Promise<void> {
-    const began = new Date();
-    try {
-      await readNow();
-      if (awaySince !== undefined)
-        onInfo("Coordinator is back: revoked tokens are refused again", { away: awaySince });
-      awaySince = undefined;
-    } catch (error) {
-      if (awaySince !== undefined) return;
-      awaySince = began;
-      const since = began.toISOString();
-      onWarning(
-        `Coordinator does not respond: plants are stored, but tokens that are revoked after ${since} are accepted`,
-        { cause: error },
-      );
-    }
-  }
-
-  /** Reads the map again; one read at a time. Never rejects. */
+  /** Reads the map again; one read at a time. Never rejects: without the coordinator, the map stays. */
   function refresh(): Promise<void> {
-    refreshing ??= read().finally(() => (refreshing = undefined));
+    refreshing ??= read()
+      .then(
+        (newer) => void (map = newer),
+        () => {},
+      )
+      .finally(() => (refreshing = undefined));
     return refreshing;
   }
 
@@ -300,11 +249,7 @@ async function openMap({ servers }: Reached, { onWarning, onInfo }: Log) {
   return {
     /** The newest map that was read. */
     current: () => map,
-    /** How old it is, in milliseconds. */
-    ageMs: () => performance.now() - readAt,
     refresh,
-    /** Reads it now. */
-    readNow,
     close() {
       timer[Symbol.dispose]();
       pool.close();

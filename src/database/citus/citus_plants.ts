@@ -159,13 +159,6 @@ export function repeatingMoves<Result>(work: Work<Result>): Work<Result> {
   };
 }
 
-/** The server's own `synchronous_commit`: it applies to rows that a session of another node forwards. */
-const FORWARDED = `(SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'synchronous_commit') AS forwarded`;
-
-interface Forwarded {
-  readonly forwarded: string;
-}
-
 /**
  * Verifies that a node could store a plant now: its settings, that the table is not locked, and
  * that a commit reaches the disk and the standby. Changes no row.
@@ -175,31 +168,21 @@ interface Forwarded {
 export function probeNode(id: bigint): Work<void> {
   return async ({ query }) => {
     await query(LOCK_SHARD, [String(id)]);
-    const [found] = await query<Durability & Forwarded>(
-      `SELECT ${DURABILITY}, ${FORWARDED}, pg_logical_emit_message(true, 'plant-store', '')`,
+    const [found] = await query<Durability>(
+      `SELECT ${DURABILITY}, pg_logical_emit_message(true, 'plant-store', '')`,
     );
-    if (found === undefined) return;
-    requireDurable(found);
-    requireForwarded(found);
+    if (found !== undefined) requireDurable(found);
   };
 }
 
-function requireForwarded({ forwarded }: Forwarded): void {
-  if (forwarded === "on" || forwarded === "remote_apply") return;
-  throw new PostgresFailure(
-    "UNSAFE",
-    `synchronous_commit is ${forwarded} for rows that another node forwards: set it to on`,
-  );
-}
-
 /** What a node says of itself. */
-interface NodeFacts extends Forwarded {
+interface NodeFacts {
   readonly node: NodeId;
   readonly is_distributed: boolean;
   readonly missing_privileges: string | null;
 }
 
-const NODE_FACTS = `SELECT groupid AS node, ${FORWARDED},
+const NODE_FACTS = `SELECT groupid AS node,
     EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = to_regclass('plants') AND partmethod = 'h') AS is_distributed,
     (SELECT string_agg(privilege, ', ') FROM unnest(ARRAY['INSERT', 'SELECT', 'UPDATE']) AS privilege
       WHERE NOT has_table_privilege(to_regclass('plants'), privilege)) AS missing_privileges
@@ -214,7 +197,6 @@ export async function verifyNode({ query }: Connection, node: NodeId): Promise<v
   const [found] = await query<NodeFacts>(NODE_FACTS);
   const problem = found === undefined ? "it is not a node of Citus" : problemOf(found, node);
   if (problem !== undefined) throw new PostgresFailure("UNSAFE", problem);
-  if (found !== undefined) requireForwarded(found);
 }
 
 function problemOf(found: NodeFacts, node: NodeId): string | undefined {

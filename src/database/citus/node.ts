@@ -1,15 +1,9 @@
 import type { StoreOutcome } from "../../group_commit/plant_store.ts";
 import type { NewPlant } from "../../plant/plant.ts";
 import type { DatabaseMetric } from "../adapter.ts";
-import { PostgresFailure, rejectionOf } from "../postgres/errors.ts";
+import { PostgresFailure } from "../postgres/errors.ts";
 import { Pool, poolMetrics, type Work } from "../postgres/pool.ts";
-import {
-  MAX_IN_FLIGHT,
-  PROBE_TIMEOUT_MS,
-  type Reached,
-  READ_TIMEOUT_MS,
-  whySilent,
-} from "../postgres/postgres_database.ts";
+import { MAX_IN_FLIGHT, PROBE_TIMEOUT_MS, type Reached } from "../postgres/postgres_database.ts";
 import { batchAdder } from "../postgres/postgres_plants.ts";
 import {
   MAX_PLANTS,
@@ -32,28 +26,12 @@ interface CitusNodeOptions {
   readonly onVerdict: (node: NodeId, failure: unknown) => void;
 }
 
-const NOT_A_NODE = "the coordinator no longer names a server for it";
-
-/**
- * Why a node must not store plants, by the map. One that does not learn where a shard has gone would
- * store plants in the table that the move has left over.
- */
-function refusalOf({ hosts, synced }: ShardMap, node: NodeId): PostgresFailure | undefined {
-  if (!hosts.has(node)) return new PostgresFailure("NO_SERVER", NOT_A_NODE);
-  if (synced.has(node)) return undefined;
-  return new PostgresFailure(
-    "UNSAFE",
-    `node ${node} lacks the metadata of Citus: run start_metadata_sync_to_node() on the coordinator`,
-  );
-}
-
-/** One node of a cluster. Its pools are its own: whatever blocks it blocks no other node. */
+/** One node of a cluster. Its pool is its own: whatever blocks it blocks no other node. */
 export class CitusNode {
   /** The group of the node in `pg_dist_node`; 0 is the coordinator's. */
   readonly id: NodeId;
   /** For plants, and for the probe: whatever blocks that pool blocks every plant of the node. */
   readonly pool: Pool;
-  readonly #reading: Pool;
   readonly #map: () => ShardMap;
   readonly #onVerdict: CitusNodeOptions["onVerdict"];
   readonly #addBatch = batchAdder();
@@ -75,7 +53,8 @@ export class CitusNode {
     };
     const connect = async () => {
       try {
-        if (id !== 0 && hosts().length === 0) throw new PostgresFailure("NO_SERVER", NOT_A_NODE);
+        if (id !== 0 && hosts().length === 0)
+          throw new PostgresFailure("NO_SERVER", "the coordinator no longer names a server for it");
         return await servers.connect({ tables, prepares: false });
       } catch (error) {
         events.onUnreachable();
@@ -84,10 +63,7 @@ export class CitusNode {
     };
 
     const { current, suspect } = servers;
-    const options = { connect, current, onSilence: suspect };
-    this.#reading = new Pool({ ...options, size: 1 });
-    const explainSilence = () => whySilent(this.#reading);
-    this.pool = new Pool({ ...options, size: MAX_IN_FLIGHT, explainSilence });
+    this.pool = new Pool({ size: MAX_IN_FLIGHT, connect, current, onSilence: suspect });
   }
 
   /** Why it could not store a plant at the last probe; `undefined` if it could. */
@@ -106,9 +82,6 @@ export class CitusNode {
     map: ShardMap,
     deadline: number,
   ): Promise<{ readonly outcomes: readonly StoreOutcome[]; readonly hasMoved: boolean }> {
-    const refusal = refusalOf(map, this.id);
-    if (refusal !== undefined) throw rejectionOf(refusal);
-
     const outcomes: StoreOutcome[] = [];
     let hasMoved = false;
     const statements = statementsFor(map, () => (hasMoved = true));
@@ -135,9 +108,6 @@ export class CitusNode {
   async #probe(timeoutMs: number): Promise<void> {
     const before = this.#failure;
     try {
-      const refusal = refusalOf(this.#map(), this.id);
-      if (refusal !== undefined) throw rejectionOf(refusal);
-
       const id = idOn(this.#map(), this.id);
       if (id !== undefined) await this.pool.run(repeatingMoves(probeNode(id)), timeoutMs);
       this.#failure = undefined;
@@ -160,15 +130,8 @@ export class CitusNode {
     return [ready, ...poolMetrics([this.pool])];
   }
 
-  /** Runs work that reads, on a connection of its own: plants do not wait for it. */
-  read<Result>(work: Work<Result>): Promise<Result> {
-    return this.#reading.run(work, READ_TIMEOUT_MS);
-  }
-
-  /** Closes both pools. */
   close(): void {
     this.pool.close();
-    this.#reading.close();
   }
 }
 

@@ -28,8 +28,6 @@ export interface ShardMap {
   readonly shards: readonly Shard[];
   /** The servers of each node: the one that Citus uses first. */
   readonly hosts: ReadonlyMap<NodeId, readonly Host[]>;
-  /** The nodes that the coordinator tells where each shard is. */
-  readonly synced: ReadonlySet<NodeId>;
   /** The schema of `plants`, quoted. */
   readonly schema: string;
 }
@@ -41,7 +39,6 @@ interface ShardRow extends Shard {
 
 interface ServerRow extends Host {
   readonly node: NodeId;
-  readonly isSynced: boolean;
 }
 
 /** Only finished placements (`shardstate`) have all rows. */
@@ -57,8 +54,11 @@ const SHARDS = `SELECT shardid::text AS id, quote_ident(nspname) AS schema,
  * Secondaries as well: one may have been promoted. A connection says which server accepts writes.
  *
  * `metadatasynced` does not matter: Citus moves no shard while a node with metadata is out of date.
+ *
+ * BUG: A node without metadata (`stop_metadata_sync_to_node`) stores plants in the table that a move
+ * has left over.
  */
-const NODES = `SELECT groupid AS node, nodename AS host, nodeport AS port, hasmetadata AS "isSynced"
+const NODES = `SELECT groupid AS node, nodename AS host, nodeport AS port
   FROM pg_dist_node WHERE isactive ORDER BY groupid, noderole = 'primary' DESC, nodeid`;
 
 /**
@@ -80,8 +80,7 @@ export function shardMapReader(): Work<ShardMap> {
       const server = known.getOrInsert(`${host}:${port}`, { host, port });
       hosts.getOrInsertComputed(node, () => []).push(server);
     }
-    const synced = new Set(servers.filter(({ isSynced }) => isSynced).map(({ node }) => node));
-    return { shards, hosts, synced, schema: shards[0]?.schema ?? "" };
+    return { shards, hosts, schema: shards[0]?.schema ?? "" };
   };
 }
 

@@ -17,23 +17,15 @@ import { COLUMN_KINDS, plants } from "./schema.ts";
  *
  * It is one piece of work on one connection. Read on one server and committed on another, a page
  * could have plants that a failover has taken back.
- *
- * @param table The table that has them, quoted. @default plants
  */
-export function durablePage(from: bigint, table?: string): Work<readonly NewPlant[]> {
-  // PostgreSQL plans the query as if it named the table.
-  const statement =
-    table === undefined
-      ? SELECT_PAGE.sql
-      : `WITH plants AS (SELECT * FROM ${table}) ${SELECT_PAGE.sql}`;
-
+export function durablePage(from: bigint): Work<readonly NewPlant[]> {
   // The parameters that Drizzle knows are numbers, the limits of a page. The other one is `from`.
   const parameters = SELECT_PAGE.params.map((value) =>
     String(typeof value === "number" ? value : from),
   );
 
   return async ({ query }) => {
-    const rows = await query<PlantRow>(statement, parameters);
+    const rows = await query<PlantRow>(SELECT_PAGE.sql, parameters);
     await query(COMMIT_NOTHING);
     return rows.map(plantFrom);
   };
@@ -48,26 +40,28 @@ export const COMMIT_NOTHING = "SELECT pg_logical_emit_message(true, 'plant-store
 /** Drizzle writes the statement once; a connection runs it. */
 const db = drizzle.mock();
 
-/** How long the fields of a row are, in bytes. */
-const rowBytes = sql.join(
-  PLANT_FIELDS.map(
-    (field) => sql`coalesce(${COLUMN_KINDS[kindOf(field)].bytes(plants[field])}, 0)`,
-  ),
-  sql` + `,
-);
-
-/** The next rows, each with how long those before it are. */
-const page = db
-  .select({
-    ...ROW,
-    before: sql<number>`sum(${rowBytes}) OVER (ORDER BY ${plants.id}) - (${rowBytes})`.as(
-      "#before",
-    ),
-  })
+/** The next rows. Citus lets each node end at the limit, which it would not within a window. */
+const next = db
+  .select(ROW)
   .from(plants)
   .where(gte(plants.id, sql.placeholder("from")))
   .orderBy(plants.id)
   .limit(PAGE_PLANTS)
+  .as("next");
+
+/** How long the fields of a row are, in bytes. */
+const rowBytes = sql.join(
+  PLANT_FIELDS.map((field) => sql`coalesce(${COLUMN_KINDS[kindOf(field)].bytes(next[field])}, 0)`),
+  sql` + `,
+);
+
+/** These rows, each with how long those before it are. */
+const page = db
+  .select({
+    ...next._.selectedFields,
+    before: sql<number>`sum(${rowBytes}) OVER (ORDER BY ${next.id}) - (${rowBytes})`.as("#before"),
+  })
+  .from(next)
   .as("page");
 
 /** A page ends after the plant that makes it long enough. */

@@ -1,5 +1,4 @@
 import { withDeadline } from "../../async/timers.ts";
-import { TOKENS_MAX_AGE_MS } from "../../auth/token_store.ts";
 import type { PlantStore } from "../../group_commit/plant_store.ts";
 import type {
   CreationOptions,
@@ -224,7 +223,6 @@ export async function servePostgres(
       await plants.probe();
       return [];
     },
-    tokensMaxAgeMs: TOKENS_MAX_AGE_MS,
     // What PostgreSQL acknowledged is durable.
     failed: new Promise(() => {}),
   };
@@ -297,7 +295,7 @@ function onFirst<Result>(
 }
 
 /** Asks on a connection of another pool why a server does not reply. */
-export function whySilent(reading: Pool): Promise<PostgresFailure | undefined> {
+function whySilent(reading: Pool): Promise<PostgresFailure | undefined> {
   return reading.run(missingStandby, ASK_TIMEOUT_MS).catch(() => undefined);
 }
 

@@ -1,7 +1,6 @@
 import { statSync } from "node:fs";
 import { resolve } from "node:path";
 
-import { TOKENS_MAX_AGE_MS } from "../../auth/token_store.ts";
 import type { PlantStore } from "../../group_commit/plant_store.ts";
 import {
   type BackupFormat,
@@ -146,7 +145,6 @@ export async function openSqliteWorker(
       add: (token) => call("add", token),
       recordUses: (uses) => call("recordUses", uses),
     },
-    tokensMaxAgeMs: TOKENS_MAX_AGE_MS,
 
     metrics: () => metricsOf({ walBytes: walBytes[0] ?? 0, checkpointFailures, checkedAt }),
     failed: worker.failed,

@@ -21,7 +21,6 @@ test("Citus's room enters PostgreSQL's by these files only", () => {
     "connection",
     "errors",
     "pages",
-    "plants_by_id",
     "pool",
     "postgres_adapter",
     "postgres_database",

@@ -23,8 +23,8 @@ const FIRST = shardRow("1", INT4_MIN, -1, 1);
 const SECOND = shardRow("2", 0, 99, 2);
 const THIRD = shardRow("3", 100, INT4_MAX, 1);
 const SERVERS = [
-  { node: 1, host: "db1", port: 5432, isSynced: true },
-  { node: 2, host: "db2", port: 5432, isSynced: true },
+  { node: 1, host: "db1", port: 5432 },
+  { node: 2, host: "db2", port: 5432 },
 ];
 
 /** A coordinator that returns these rows for its shards and its nodes. */
@@ -37,7 +37,6 @@ function coordinator(shards: readonly object[], servers: readonly object[] = SER
 const mapOf = (shards: readonly Shard[]): ShardMap => ({
   shards,
   hosts: new Map(),
-  synced: new Set(),
   schema: "",
 });
 
@@ -71,7 +70,7 @@ test("nodesOf() names each node with shards once", () => {
 });
 
 test("the map has the shards, and the servers of each node, the primary first", async () => {
-  const standby = { node: 2, host: "db3", port: 5433, isSynced: true };
+  const standby = { node: 2, host: "db3", port: 5433 };
   const map = await shardMapReader()(coordinator([FIRST, SECOND, THIRD], [...SERVERS, standby]), 0);
 
   expect(map.shards.map(({ id, node }) => [id, node])).toEqual([
@@ -89,12 +88,6 @@ test("the map has the shards, and the servers of each node, the primary first", 
       ],
     ],
   ]);
-});
-
-test("a node without metadata is not told where a shard goes", async () => {
-  const servers = [SERVERS[0] as object, { ...SERVERS[1], isSynced: false }];
-  const { synced } = await shardMapReader()(coordinator([FIRST, SECOND, THIRD], servers), 0);
-  expect([...synced]).toEqual([1]);
 });
 
 test("a server is the same object in every map: a pool would otherwise take it for another one", async () => {
