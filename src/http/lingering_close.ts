@@ -1,11 +1,8 @@
-import { eventLoopTurn, repeat, startDeadline } from "../async/timers.ts";
+import { eventLoopTurn, startDeadline } from "../async/timers.ts";
 import { readPieces } from "./body.ts";
 
 /** How long the rest of a body is read at most, in milliseconds. */
 const MAX_MS = 5_000;
-
-/** How often a body must have brought something, in milliseconds: a pause may be twice as long. */
-const PAUSE_MS = 1_000;
 
 /** How much of the rest is read at most, in bytes. */
 const MAX_BYTES = 16_000_000;
@@ -46,16 +43,8 @@ async function discard(body: ReadableStream<Uint8Array>): Promise<void> {
   const end = new AbortController();
   const clearDeadline = startDeadline(MAX_MS, () => end.abort());
 
-  let piecesBefore = -1;
-  let pieces = 0;
-  const pauses = repeat(PAUSE_MS, async () => {
-    if (pieces === piecesBefore) end.abort();
-    piecesBefore = pieces;
-  });
-
   let bytesLeft = MAX_BYTES;
   const take = ({ length }: Uint8Array) => {
-    pieces++;
     bytesLeft -= length;
     return bytesLeft > 0;
   };
@@ -66,6 +55,5 @@ async function discard(body: ReadableStream<Uint8Array>): Promise<void> {
     // The client is gone, or its chunks are too small.
   } finally {
     clearDeadline();
-    pauses[Symbol.dispose]();
   }
 }

@@ -1,7 +1,8 @@
-import { expect, setDefaultTimeout, test } from "bun:test";
+import { expect, jest, setDefaultTimeout, test } from "bun:test";
 
 import { postPlant, testApp } from "../support/app.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
+import { promisesSettled } from "../support/promises_settled.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -65,6 +66,16 @@ test("a refusal ends after a turn of the event loop, even if its body is left at
   expect(hasTurned).toBe(true);
 });
 
-test("a refusal whose body pauses ends without it", async () => {
-  expect(await (await refused(silent().body)).json()).toMatchObject({ error: 4011 });
+test("a refusal whose body does not end in five seconds ends without it", async () => {
+  jest.useFakeTimers();
+  try {
+    const text = (await refused(silent().body)).text();
+    await promisesSettled();
+    jest.advanceTimersByTime(4_999);
+    expect(jest.getTimerCount()).toBe(1);
+    jest.advanceTimersByTime(1);
+    expect(JSON.parse(await text)).toMatchObject({ error: 4011 });
+  } finally {
+    jest.useRealTimers();
+  }
 });
