@@ -124,6 +124,11 @@ const ASK_TIMEOUT_MS = 1_000;
 const COUNT_TIMEOUT_MS = 24 * 60 * 60 * 1_000;
 /** The time limit for reading, in milliseconds. The server ends a statement at the same time. */
 export const READ_TIMEOUT_MS = 10_000;
+/**
+ * The time limit for a page of plants, in milliseconds: a disk may have to read each row from another
+ * place. A second attempt finds the rows of the first in memory.
+ */
+const PAGE_TIMEOUT_MS = 60_000;
 
 /**
  * Opens a database on PostgreSQL, and migrates its schema unless it is only read. Closes the first
@@ -187,7 +192,7 @@ export async function openPostgres(
     pages: () =>
       keysetPages((from) =>
         withDatabaseError("read", url.database, () =>
-          writing.run(durablePage(from), READ_TIMEOUT_MS),
+          writing.run(durablePage(from), PAGE_TIMEOUT_MS),
         ),
       ),
     find: (ids) =>
