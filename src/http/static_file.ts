@@ -13,10 +13,7 @@ export function staticFile(
   let prepared: ReturnType<typeof prepare> | undefined;
 
   return async (requested: Headers): Promise<Response> => {
-    prepared ??= prepare(load).catch((error: unknown) => {
-      prepared = undefined;
-      throw error;
-    });
+    prepared ??= prepare(load);
     const { content, gzip, digest } = await prepared;
 
     // A client that names gzip takes it: no browser or proxy sends `gzip;q=0`.

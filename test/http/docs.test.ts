@@ -1,6 +1,5 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 
-import { type DocsFiles } from "../../src/http/docs.ts";
 import { swaggerUi } from "../../src/server/swagger_ui.ts";
 import { testApp } from "../support/app.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
@@ -127,20 +126,4 @@ test("a file has one ETag for each encoding, and HEAD tells what GET does", asyn
   }
 
   expect(head.headers.get("content-length")).toBe(String((await gzip.bytes()).length));
-});
-
-test("a file that could not be read once is read again", async () => {
-  let reads = 0;
-  const docsFiles: DocsFiles = {
-    ...swaggerUi,
-    get "swagger-ui.css"() {
-      if (reads++ === 0) throw new Error("too many open files");
-      return swaggerUi["swagger-ui.css"];
-    },
-  };
-
-  const unlucky = testApp({ docsFiles, observer: { onError() {}, onResponse() {} } });
-  const request = () => unlucky.fetch(new Request("http://localhost/swagger/swagger-ui.css"));
-  const statuses = [(await request()).status, (await request()).status, (await request()).status];
-  expect([statuses, reads]).toEqual([[500, 200, 200], 2]);
 });
