@@ -376,7 +376,7 @@ function openLines(name: string, maxBytes: number, { stdin, stop }: Io): Source 
     return {
       name,
       unit: "line",
-      batches: () => batchesOf(splitLines(read, maxBytes), maxBytes),
+      batches: () => batchesOf(splitLines(read, maxBytes)),
       requireWhole() {},
       // A read error is reported by the read.
       [Symbol.asyncDispose]: async () => void reader.cancel().catch(() => {}),
@@ -392,21 +392,16 @@ const BATCH_ITEMS = 1_000;
 const BATCH_BYTES = 2 ** 22;
 
 /** The lines that are committed together, without blank ones. */
-async function* batchesOf(
-  input: ReturnType<typeof splitLines>,
-  maxBytes: number,
-): AsyncGenerator<readonly Item[]> {
+async function* batchesOf(input: ReturnType<typeof splitLines>): AsyncGenerator<readonly Item[]> {
   let items: Item[] = [];
-  let number = 0;
   /** How many bytes the lines since the last batch have. */
   let bytes = 0;
   let isFirst = true;
 
   for await (const lines of input) {
-    for (const { length, content } of lines) {
-      number++;
-      bytes += length + 1;
-      const item = checkLine(number, content, maxBytes, isFirst);
+    for (const { number, content } of lines) {
+      bytes += content.length + 1;
+      const item = checkLine(number, content, isFirst);
       if (item === undefined) continue;
 
       isFirst = false;
@@ -428,16 +423,7 @@ async function* batchesOf(
  * @throws {CommandError} If the first one is not JSON: the file has another format, and each of its
  *   lines would be refused.
  */
-function checkLine(
-  position: number,
-  content: Uint8Array | undefined,
-  maxBytes: number,
-  isFirst: boolean,
-): Item | undefined {
-  if (content === undefined) {
-    return { position, fault: `the line must have at most ${maxBytes} bytes` };
-  }
-
+function checkLine(position: number, content: Uint8Array, isFirst: boolean): Item | undefined {
   try {
     return { position, plant: parsePlant(content, "the line") };
   } catch (error) {
@@ -455,10 +441,10 @@ function checkLine(
 const NEWLINE = 0x0a;
 
 /**
- * The lines that end in each chunk, without their ends. Keeps no more of a line in memory than the
- * limit: a line that is longer has no content.
+ * The lines that end in each chunk, without their ends.
  *
  * @param read Resolves to `undefined` after a stop.
+ * @throws {CommandError} If a line is longer than the limit: memory may not hold it.
  */
 async function* splitLines(
   read: () => Promise<{ done: boolean; value?: Uint8Array | undefined } | undefined>,
@@ -467,6 +453,7 @@ async function* splitLines(
   /** Of the line that the chunks so far have not ended. */
   let parts: Uint8Array[] = [];
   let length = 0;
+  let number = 1;
 
   for (;;) {
     const result = await read();
@@ -475,19 +462,22 @@ async function* splitLines(
 
     // Ends the last line, which may have no newline. After one, another blank line changes nothing.
     const chunk = result.value ?? Uint8Array.of(NEWLINE);
-    const lines: { length: number; content: Uint8Array | undefined }[] = [];
+    const lines: { number: number; content: Uint8Array }[] = [];
     let start = 0;
 
     for (;;) {
       const end = chunk.indexOf(NEWLINE, start);
       const part = chunk.subarray(start, end === -1 ? chunk.length : end);
+      parts.push(part);
       length += part.length;
-      if (length > maxBytes) parts = [];
-      else parts.push(part);
+      if (length > maxBytes)
+        throw new CommandError(
+          `Cannot add plants: line ${number} must have at most ${maxBytes} bytes`,
+        );
       if (end === -1) break;
 
-      const content = parts.length === 1 ? parts[0] : Buffer.concat(parts);
-      lines.push({ length, content: length > maxBytes ? undefined : content });
+      lines.push({ number, content: parts.length === 1 ? part : Buffer.concat(parts) });
+      number++;
       parts = [];
       length = 0;
       start = end + 1;
@@ -495,7 +485,5 @@ async function* splitLines(
 
     yield lines;
     if (result.done) return;
-    // A line can be longer than a batch, and reading a file does not wait.
-    await eventLoopTurn();
   }
 }
