@@ -55,7 +55,7 @@ const [contract = ""] = blocks("Test your store", "ts");
 /** The line of the guide's example that differs with the runtime. */
 const IMPORT_TEST = 'import { test } from "node:test";';
 const [inFile = ""] = blocks("Keep plants in a file", "ts");
-const [ownStore = "", outside = ""] = blocks("A store of your own", "ts");
+const [ownStore = ""] = blocks("A store of your own", "ts");
 const skipsMounts = skipsTmpfs();
 const skipsOtherUser =
   process.getuid?.() !== 0 && skipped("files of another user: giving files away needs root");
@@ -330,31 +330,6 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
       },
     );
 
-    test.each(MODULE_RUNTIMES)(
-      "$name runs a batch in the context of a request, or in that of the guide's queue",
-      async (runtime) => {
-        await project.write("outside.ts", outside);
-        const program = `
-          import { AsyncLocalStorage } from "node:async_hooks";
-          import { groupCommit, memoryStore } from "plant-store";
-          import { queueOutside } from "./outside.ts";
-          const tenants = new AsyncLocalStorage();
-          const add = async (plants) => {
-            console.log(tenants.getStore());
-            return plants.map(() => "added");
-          };
-          const store = { ...memoryStore(), add };
-          for (const queue of [groupCommit(store), queueOutside(store)])
-            await tenants.run("garden", () => queue.add({ id: 1n, ${membersOf(fern())} }));`;
-        await project.write("contexts.ts", program);
-
-        expect(await project.run([...runtime.run, "contexts.ts"])).toEqual({
-          exitCode: 0,
-          output: "garden\nundefined\n",
-        });
-      },
-    );
-
     test.each(MODULE_RUNTIMES)("$name prints an error by its own name", async (runtime) => {
       const program = `
         import { PlantStoreError } from "plant-store";
@@ -475,7 +450,7 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
           "// @ts-expect-error A token is a string.",
           "staticTokens([7]);",
         ];
-        const stores = ["in_file.ts", "own_store.ts", "outside.ts"];
+        const stores = ["in_file.ts", "own_store.ts"];
         const guide = ["typed.ts", "typed.test.ts", ...stores, "client.ts"];
         const files = [...guide, ...(await writeExamples())];
 
@@ -483,7 +458,6 @@ describe.skipIf(skipsRuntimes("the packed module on Bun, Deno and Node"))(
         await project.write("typed.test.ts", contract);
         await project.write("in_file.ts", inFile);
         await project.write("own_store.ts", ownStore);
-        await project.write("outside.ts", outside);
         await project.write("client.ts", client);
 
         const options = {
