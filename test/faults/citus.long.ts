@@ -236,38 +236,6 @@ describe.skipIf(skipsCitus())("a Citus cluster", () => {
     await cluster.run(`SELECT citus_remove_node('127.0.0.1', ${standby.port})`);
   });
 
-  test("shards are moved and split under load, without an error", async () => {
-    const moved = await underLoad("moves and a split", async ({ answers, gapMs }) => {
-      gapMs();
-      for (let times = 0; times < scaled(2, 4); times++) {
-        const shards = await cluster.run(
-          "SELECT shardid, nodeport FROM citus_shards WHERE table_name = 'plants'::regclass ORDER BY shardid",
-        );
-        const shard = shards[times % shards.length];
-        const to = (await cluster.workers()).find(({ port }) => port !== shard?.["nodeport"]);
-        await cluster.run(
-          `SELECT citus_move_shard_placement(${shard?.["shardid"]}, '127.0.0.1', ${shard?.["nodeport"]}, '127.0.0.1', ${to?.port}, shard_transfer_mode => 'force_logical')`,
-        );
-        await answers(500);
-      }
-      console.log(`| moves | longest gap ${gapMs()} ms |`);
-
-      const [shard] = await cluster.run(
-        "SELECT shardid, shardminvalue::int + (shardmaxvalue::bigint - shardminvalue::bigint) / 2 AS middle FROM pg_dist_shard WHERE logicalrelid = 'plants'::regclass ORDER BY shardid LIMIT 1",
-      );
-      const nodes = await cluster.run(
-        "SELECT nodeid FROM pg_dist_node WHERE groupid > 0 ORDER BY nodeid LIMIT 2",
-      );
-      await cluster.run(
-        `SELECT citus_split_shard_by_split_points(${shard?.["shardid"]}, ARRAY['${shard?.["middle"]}'], ARRAY[${nodes.map(({ nodeid }) => nodeid)}]::int[], 'force_logical')`,
-      );
-      await answers(1_000);
-      console.log(`| split | longest gap ${gapMs()} ms |`);
-    });
-    requireIntact(moved);
-    expect(Object.keys(moved.responses)).toEqual(["200"]);
-  });
-
   /** What the page calls safe beside servers, apart from the failover above: as SQL, in a mode. */
   const SAFE: Readonly<Record<string, (mode: string) => Promise<string>>> = {
     async citus_move_shard_placement(mode) {
