@@ -255,7 +255,7 @@ test("restore is refused while a server has the database open, even one whose fi
   const refused = {
     exitCode: 1,
     stdout: "",
-    stderr: `Cannot replace database "plants.db": plant-store (process ${server.child.pid}) has it open; stop it, and try again\n`,
+    stderr: `Cannot replace database "plants.db": a process has it open (lslocks names it): stop it, and try again\n`,
   };
   expect(await here.call("restore", "saved.db")).toEqual(refused);
   expect((await post(server.url, fern({ id: 3n, [TEXT]: "Elm" }))).status).toBe(200);

@@ -56,7 +56,7 @@ test.skipIf(skipsLitestream)(
 
       const refused = await call("restore", "restored.db");
       expect(refused.stderr).toBe(
-        `Cannot replace database "plants.db": litestream (process ${replication.child.pid}) has it open; stop it, and try again\n`,
+        `Cannot replace database "plants.db": a process has it open (lslocks names it): stop it, and try again\n`,
       );
       replication.child.kill("SIGTERM");
       await replication.child.exited;

@@ -122,7 +122,7 @@ test.skipIf(skips)(
       expect(await statusOf(2n)).toBe(200);
       // The server is not stopped yet.
       const refused = await run(put.replace("plants-2026-11-23T000000Z.db", saved));
-      expect(refused.stderr).toContain("has it open; stop it, and try again");
+      expect(refused.stderr).toContain("has it open (lslocks names it): stop it, and try again");
     }
 
     const restored = await run([stop, put.replace(/plants-2026\S+/, saved)].join("\n"));

@@ -2,7 +2,6 @@ import { basename } from "node:path";
 
 import { isSystemError, PlantStoreError } from "../../errors.ts";
 import { DatabaseError } from "../database.ts";
-import { lockHolders } from "./lock_holders.ts";
 import { databaseFile, walFileBytes } from "./path.ts";
 import { closedDirectoryFault, storageFault } from "./storage_fault.ts";
 
@@ -208,9 +207,7 @@ function operatorReason(error: Error, path: string): string {
   // SQLite maps the index of the WAL. A FUSE file system may have that switched off.
   if (resultCodeOf(error) === CODES.IOERR_SHMMAP) return NO_SHARED_MEMORY;
 
-  const holders = isLocked(error) ? lockHolders(path) : undefined;
-  if (holders !== undefined) return `${message}: ${holders}`;
-
+  if (isLocked(error)) return `${message} (lslocks names the process); try again`;
   if (code !== CODES.CORRUPT) return message;
   // SQLite reads a WAL into whatever file is beside it.
   const isCopied = walFileBytes(path) > 0;

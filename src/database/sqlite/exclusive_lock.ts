@@ -3,7 +3,6 @@ import { closeSync, existsSync, openSync } from "node:fs";
 
 import { DatabaseError } from "../database.ts";
 import { cLibrary } from "./c_library.ts";
-import { lockHolders } from "./lock_holders.ts";
 import { LOCK_BYTES } from "./shared_lock.ts";
 
 /** From `unistd.h`, on Linux and macOS. */
@@ -22,8 +21,9 @@ export function exclusiveLock(file: string, path: string): Disposable {
 
   const lock = takeLock(file);
   if (lock !== undefined) return lock;
-  const holders = lockHolders(file) ?? "a process has it open";
-  throw new DatabaseError(`Cannot replace database "${path}": ${holders}; stop it, and try again`);
+  throw new DatabaseError(
+    `Cannot replace database "${path}": a process has it open (lslocks names it): stop it, and try again`,
+  );
 }
 
 /** Takes the lock; `undefined` if another process holds one. */

@@ -14,7 +14,6 @@ import {
   toPlantStoreError,
 } from "./errors.ts";
 import { type Loss, watchFiles } from "./file_identity.ts";
-import { lockHolders } from "./lock_holders.ts";
 import { corruptionMarker, markUnsynced } from "./markers.ts";
 import { databaseFile } from "./path.ts";
 import { saveFile } from "./saved_file.ts";
@@ -135,7 +134,7 @@ export function openStore(
     // Not final: another process holds the lock. Nothing was written; tried again until the timeout.
     // Not final: a disk that is full, read-only or fails to write. SQLite has rolled back.
     // Final: a failed fsync, or corruption. What is stored then, the next process finds out.
-    const result = await retryWhileLocked(() => run(call, 0), timeoutMs, file);
+    const result = await retryWhileLocked(() => run(call, 0), timeoutMs);
 
     // The commit is on the disk, but its paths may lead to other files by now. Final, unless the file
     // may come back: then the same plant sent again is `present`.
@@ -330,12 +329,10 @@ function prepare(connection: SqliteConnection) {
  * thread, and with it every other call.
  *
  * @param timeoutMs Then the last error is thrown.
- * @param file The database: with it, the error names the processes that have the file open.
  */
 export async function retryWhileLocked<Result>(
   call: () => Result,
   timeoutMs: number,
-  file?: string,
 ): Promise<Result> {
   const deadline = performance.now() + timeoutMs;
 
@@ -343,20 +340,11 @@ export async function retryWhileLocked<Result>(
     try {
       return call();
     } catch (error) {
-      if (!isLocked(error)) throw error;
-      if (performance.now() >= deadline) throw withHolders(error, file);
+      if (!isLocked(error) || performance.now() >= deadline) throw error;
     }
 
     await pause(backoffMs(attempt, LONGEST_PAUSE_MS));
   }
-}
-
-/** Adds to the cause of an error who may hold the lock. */
-function withHolders(error: unknown, file?: string): unknown {
-  const { cause } = error as Error;
-  const holders = file === undefined ? undefined : lockHolders(file);
-  if (cause instanceof Error && holders !== undefined) cause.message += `: ${holders}`;
-  return error;
 }
 
 /** How long to pause between two attempts, in milliseconds: SQLite itself looks every 100. */

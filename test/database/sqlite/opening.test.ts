@@ -1,25 +1,16 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
-import {
-  copyFileSync,
-  existsSync,
-  mkdirSync,
-  readFileSync,
-  statSync,
-  writeFileSync,
-} from "node:fs";
-import { dirname, join } from "node:path";
+import { copyFileSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 
 import { DatabaseError } from "../../../src/database/database.ts";
 import { connect } from "../../../src/database/sqlite/bun_driver.ts";
 import { MIGRATIONS } from "../../../src/database/sqlite/migrations.ts";
 import { readPage } from "../../../src/database/sqlite/pages.ts";
 import { sqliteDatabase } from "../../../src/database/sqlite/sqlite_database.ts";
-import { skipsTmpfs, smallDisk } from "../../faults/settle.ts";
 import { addPlants } from "../../support/add_plants.ts";
 import { openWorker } from "../../support/database_fixture.ts";
 import { fern, insertOf, TEXT } from "../../support/plants.ts";
-import { emptyDirectory, ROOT, skipsProc, TEST_TIMEOUT_MS } from "../../support/program.ts";
+import { emptyDirectory, TEST_TIMEOUT_MS } from "../../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -69,56 +60,9 @@ test("connect() of a file that another process does not let go of ends", () => {
   using holder = new Database(path);
   holder.run("BEGIN IMMEDIATE");
   expect(() => connect(path, { busyTimeoutMs: 50 })).toThrow(
-    `Cannot open database "${path}": database is locked`,
+    `Cannot open database "${path}": database is locked (lslocks names the process); try again`,
   );
 });
-
-test.skipIf(skipsProc())(
-  "whoever meets a lock is told which processes have the file open",
-  async () => {
-    using directory = emptyDirectory();
-    const path = directory.at("plants.db");
-    connect(path).close(true);
-    await using holder = Bun.spawn([process.execPath, "-e", LOCK_ALL, path]);
-    expect((await holder.stdout.getReader().read()).value).toBeDefined();
-
-    for (const access of ["read", "write"] as const)
-      expect(() => connect(path, { access, busyTimeoutMs: 50 })).toThrow(
-        new RegExp(`: database is locked: \\S+ \\(process ${holder.pid}\\) has it open$`),
-      );
-  },
-);
-
-test.skipIf(skipsTmpfs() || skipsProc())(
-  "a process is not named that has a file of the same number on another disk open",
-  async () => {
-    using directory = emptyDirectory();
-    const paths = ["here", "there"].map((name) => directory.at(`${name}/plants.db`));
-    for (const path of paths) mkdirSync(dirname(path));
-    using disks = new DisposableStack();
-    for (const path of paths) disks.use(smallDisk(dirname(path), "size=4m"));
-    for (const path of paths) connect(path).close(true);
-    const [here = "", there = ""] = paths;
-    expect(statSync(here).ino).toBe(statSync(there).ino);
-
-    const spawn = (path: string) => Bun.spawn([process.execPath, "-e", LOCK_ALL, path]);
-    await using holder = spawn(here);
-    await using other = spawn(there);
-    for (const { stdout } of [holder, other])
-      expect((await stdout.getReader().read()).value).toBeDefined();
-
-    expect(() => connect(here, { access: "read", busyTimeoutMs: 50 })).toThrow(
-      new RegExp(`: database is locked: \\S+ \\(process ${holder.pid}\\) has it open$`),
-    );
-  },
-);
-
-/** Locks a file as a restore does. */
-const LOCK_ALL = `
-  import { exclusiveLock } from ${JSON.stringify(join(ROOT, "src/database/sqlite/exclusive_lock.ts"))};
-  globalThis.lock = exclusiveLock(process.argv[1]);
-  console.log(lock !== undefined);
-  setInterval(() => {}, 1_000);`;
 
 function databaseFrom(...statements: string[]): (path: string) => void {
   return (path) => {

@@ -4,15 +4,9 @@ import { join } from "node:path";
 
 import type { SqliteStore } from "../../../src/database/sqlite/sqlite_store.ts";
 import { fill, skipsTmpfs, smallDisk } from "../../faults/settle.ts";
-import { PRELUDE, runApart } from "../../support/other_process.ts";
+import { runApart } from "../../support/other_process.ts";
 import { fern, moss, TEXT } from "../../support/plants.ts";
-import {
-  emptyDirectory,
-  ROOT,
-  runToEnd,
-  skipsProc,
-  TEST_TIMEOUT_MS,
-} from "../../support/program.ts";
+import { emptyDirectory, ROOT, runToEnd, TEST_TIMEOUT_MS } from "../../support/program.ts";
 import { makeDisk, skipsShim } from "../../support/shim.ts";
 import { DRIVERS } from "../../support/sqlite_drivers.ts";
 
@@ -72,30 +66,6 @@ describe.each(Object.entries(DRIVERS))("the store on %s", (driver, open) => {
     expect(await hasFailed(store)).toBe(false);
     store.close();
   });
-
-  test.skipIf(skipsProc())(
-    "a call that waits for a lock in vain names who has the file open",
-    async () => {
-      using directory = emptyDirectory();
-      const path = directory.at("plants.db");
-      const store = await open(path);
-      const holding = `${PRELUDE} globalThis.held = connect(path); held.run("BEGIN IMMEDIATE"); console.log("locked"); setInterval(() => {}, 1_000);`;
-      await using holder = Bun.spawn([process.execPath, "-e", holding, path]);
-      expect((await holder.stdout.getReader().read()).value).toBeDefined();
-
-      const error = await store.add([FERN], { timeoutMs: 50 }).catch((refusal: Error) => refusal);
-      expect(error).toMatchObject({
-        code: "storage_unavailable",
-        message: "storage is locked by another process; send the plant again later",
-        cause: {
-          message: expect.stringMatching(
-            new RegExp(`^database is locked: \\S+ \\(process ${holder.pid}\\) has it open$`),
-          ),
-        },
-      });
-      store.close();
-    },
-  );
 
   test("a conflict in a unique index of the operator's own is an error, and no plant under the id", async () => {
     using directory = emptyDirectory();
