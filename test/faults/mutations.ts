@@ -46,12 +46,6 @@ export const REPLACE_ON_CONFLICT = change(
   `.onConflictDoUpdate({ target: plants.id, set: { ${UPDATES} } })`,
 );
 
-/** Limits a body by its Content-Length only. */
-export const TRUST_CONTENT_LENGTH = [
-  ...change("http/body.ts", "if (bytes.length > maxBytes) throw tooLarge(maxBytes);", ""),
-  ...change("http/body.ts", "if (end > maxBytes) throw tooLarge(maxBytes);", ""),
-];
-
 /** Commits on after a failed fsync, without fail-stop. */
 export const CONTINUE_AFTER_FAILED_FSYNC = change(
   "database/sqlite/errors.ts",
@@ -86,13 +80,6 @@ export const STOP_WITHOUT_GRACE = change(
   "server/service.ts",
   "await server.untilQuiet(timeoutMs / 4);",
   "",
-);
-
-/** Writes on into files that were replaced or unlinked. */
-export const IGNORE_REPLACED_FILE = change(
-  "database/sqlite/store.ts",
-  "if (loss !== undefined) {",
-  'if (loss?.reason === "") {',
 );
 
 /** No bug: the check beside a server begins after an hour. */
