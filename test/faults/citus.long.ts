@@ -26,7 +26,7 @@ import { LONG_TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
 import { scaled } from "../support/scale.ts";
 import { get } from "./health.ts";
 import { record, type World } from "./linearizability.ts";
-import { SYNCHRONOUS_COMMIT_OFF } from "./postgres_mutations.ts";
+import { SYNCHRONOUS_COMMIT_OFF } from "./mutations.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 

@@ -169,7 +169,7 @@ function withoutRepeatedUnknowns(history: readonly Operation[]): readonly Operat
 /** How often each fault happens in a history. */
 const FAULTS = scaled(3, 8);
 /** Operations before each fault, and after it. */
-export const BETWEEN = 150;
+const BETWEEN = 150;
 
 /** What a fault can reach. */
 export interface World {

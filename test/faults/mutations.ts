@@ -102,3 +102,9 @@ export const LONG_REST = [
     "const WHOLE_PAGES = 0;",
   ),
 ];
+
+/** Commits on PostgreSQL without waiting for the disk, and does not say so: the negative control. */
+export const SYNCHRONOUS_COMMIT_OFF = [
+  ...change("database/postgres/session.ts", "ELSE 'on' END", "ELSE 'off' END"),
+  ...change("database/postgres/session.ts", '  synchronous_commit: "off",\n', ""),
+];

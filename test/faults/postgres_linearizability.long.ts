@@ -1,12 +1,10 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 
 import { untilTokenIs } from "../support/client.ts";
-import { mutant } from "../support/mutant.ts";
 import { type PostgresCluster, skipsCluster, startCluster } from "../support/postgres.ts";
 import { LONG_TEST_TIMEOUT_MS, runToEnd } from "../support/program.ts";
 import { startProxy, type TcpProxy } from "../support/tcp_proxy.ts";
-import { BETWEEN, exportedPlants, record, type World } from "./linearizability.ts";
-import { SYNCHRONOUS_COMMIT_OFF } from "./postgres_mutations.ts";
+import { exportedPlants, record, type World } from "./linearizability.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
@@ -74,19 +72,4 @@ test.skipIf(skipsCluster()).each([
   const url = `postgres://postgres@${hosts}/postgres`;
   const found = await record(`failover: ${name}`, fault, { url, servers: 2 });
   expect(found).toEqual([]);
-});
-
-test.skipIf(skipsCluster())("commits that do not wait for the disk are noticed", async () => {
-  await using primary = await startCluster();
-  using copy = mutant(SYNCHRONOUS_COMMIT_OFF);
-  const { program } = copy;
-
-  const fault = async ({ recording }: World) => {
-    await primary.set("wal_writer_delay", "10s");
-    await recording.more(BETWEEN);
-    await primary.kill();
-    await primary.restart();
-  };
-  const url = primary.url("postgres");
-  expect(await record("control: synchronous_commit off", fault, { url, program })).not.toEqual([]);
 });

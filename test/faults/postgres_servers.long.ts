@@ -24,8 +24,8 @@ import { scaled } from "../support/scale.ts";
 import { shell } from "../support/shell.ts";
 import { startProxy, type TcpProxy } from "../support/tcp_proxy.ts";
 import { get, requireReady, requireUnavailable, send, stop } from "./health.ts";
+import { SYNCHRONOUS_COMMIT_OFF } from "./mutations.ts";
 import { judge } from "./postgres.ts";
-import { SYNCHRONOUS_COMMIT_OFF } from "./postgres_mutations.ts";
 import { fill, skipsTmpfs, smallDisk } from "./settle.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
