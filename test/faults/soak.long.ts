@@ -4,6 +4,7 @@ import { readdirSync } from "node:fs";
 import { withDeadline } from "../../src/async/timers.ts";
 import type { NewPlant } from "../../src/plant/plant.ts";
 import { TOKEN } from "../support/client.ts";
+import { AUDIENCE, ISSUER, jwksServer, signed, signingKey } from "../support/jwt_provider.ts";
 import { INTACT, type Ledger, printed } from "../support/ledger.ts";
 import {
   connect,
@@ -25,8 +26,6 @@ import { memoryOf } from "../support/proc.ts";
 import { skipsProc } from "../support/program.ts";
 import { scaled } from "../support/scale.ts";
 import { startOnDisk, stop } from "./health.ts";
-import { jwtClients } from "./jwt_clients.ts";
-import { type Kind, type Sending, STORED } from "./odd_clients.ts";
 
 /** `SOAK_SECONDS=300 bun test ./test/faults/soak.long.ts` is the whole of it. */
 const SECONDS = Number(process.env["SOAK_SECONDS"] ?? scaled(10, 30));
@@ -56,21 +55,15 @@ const JUNK_MS = 500;
 test.skipIf(skipsProc())(
   "a server under good, bad and hostile load loses nothing, responds as it should, and does not grow",
   async () => {
-    await using jwts = await jwtClients();
-    const env = {
-      REQUEST_TIMEOUT_MS: "5000",
-      ...jwts.env,
-    };
+    await using jwts = await identityProvider();
+    const env = { REQUEST_TIMEOUT_MS: "5000", ...jwts.env };
     await using server = await startOnDisk({ env });
     const { url, disk, ledger } = server;
     const { pid } = server.child;
     const random = randomFrom(printedSeed("soak"));
     const next = randomPlants(random, { again: 0.2 });
 
-    const kinds = [
-      ...oddClients(url, ledger, next, random),
-      ...jwts.kinds(sending(url, ledger, next)),
-    ];
+    const kinds = oddClients(url, ledger, next, random, jwts);
 
     const descriptors = () => readdirSync(`/proc/${pid}/fd`).length;
     const before = descriptors();
@@ -151,8 +144,29 @@ async function meanMemory(pid: number, milliseconds: number): Promise<number> {
 
 const PLANT = jsonOf(fern());
 
-/** What clients do. */
-function sending(url: string, ledger: Ledger, next: () => NewPlant): Sending {
+/**
+ * Clients that each send one request again and again; what may come of it, beside a 503, is in
+ * `expected`.
+ */
+type Kind = readonly [
+  name: string,
+  clients: number,
+  pauseMs: number,
+  expected: RegExp,
+  once: () => Promise<string>,
+];
+
+/** What may come of a good plant. */
+const STORED = /^(?:200|409\/4091)$/;
+
+/** Clients of every bad kind, and good ones that are odd. Each request has a connection of its own. */
+function oddClients(
+  url: string,
+  ledger: Ledger,
+  next: () => NewPlant,
+  random: () => number,
+  jwts: Awaited<ReturnType<typeof identityProvider>>,
+): readonly Kind[] {
   const ask = (bytes: string | Uint8Array) =>
     onConnection(url, (connection) => connection.request(bytes));
 
@@ -165,17 +179,6 @@ function sending(url: string, ledger: Ledger, next: () => NewPlant): Sending {
     return seen === "409/4091" && !ledger.hasRival(plant) ? "409 without a rival" : seen;
   };
 
-  return { ask, store };
-}
-
-/** Clients of every bad kind, and good ones that are odd. Each request has a connection of its own. */
-function oddClients(
-  url: string,
-  ledger: Ledger,
-  next: () => NewPlant,
-  random: () => number,
-): readonly Kind[] {
-  const { ask, store } = sending(url, ledger, next);
   const post = (body: string, token?: string) => ask(postBytes(body, token));
   const storeSlowly = (plant: NewPlant) =>
     onConnection(url, (connection) => sendSlowly(connection, postBytes(plant)));
@@ -189,6 +192,14 @@ function oddClients(
       10,
       /^401\/4011$/,
       () => ask(postBytes(PLANT).replace(/Authorization.*\r\n/, "")),
+    ],
+    ["a forged JWT", 4, 10, /^401\/4012$/, async () => post(PLANT, await jwts.forged())],
+    [
+      "a new JWT",
+      2,
+      20,
+      STORED,
+      () => store(async (plant) => ask(postBytes(plant, await jwts.valid()))),
     ],
     ["bad JSON", 2, 10, /^400\/4001$/, () => post('{"id": 1, "name": "Fern"')],
     ["a wrong shape", 2, 10, /^400\/4002$/, () => post('{"id": "1", "name": null}')],
@@ -211,6 +222,27 @@ function oddClients(
     ["/livez", 1, 50, /^200$/, () => ask(getBytes("/livez"))],
     ["/readyz", 1, 100, /^200$/, () => ask(getBytes("/readyz"))],
   ];
+}
+
+/** An identity provider, its JWTs and forged ones, to the end of the scope. */
+async function identityProvider() {
+  const key = await signingKey("EdDSA");
+  const forger = await signingKey("EdDSA", key.kid);
+  const provider = jwksServer(key);
+
+  function jwtBy(signer: typeof key): Promise<string> {
+    const exp = Math.floor(Date.now() / 1_000) + 600;
+    const claims = { iss: ISSUER, aud: AUDIENCE, exp, jti: crypto.randomUUID() };
+    return signed(signer, claims);
+  }
+
+  return {
+    /** The settings of a server that accepts the valid ones. */
+    env: { AUTH_JWKS_URL: provider.url.href, AUTH_ISSUER: ISSUER, AUTH_AUDIENCE: AUDIENCE },
+    valid: () => jwtBy(key),
+    forged: () => jwtBy(forger),
+    [Symbol.asyncDispose]: () => provider[Symbol.asyncDispose](),
+  };
 }
 
 /** Status and error number, the status only of a response without a body, "none", or "hung". */
