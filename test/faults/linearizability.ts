@@ -1,12 +1,9 @@
-import { join } from "node:path";
-
 import type { NewPlant, Plant } from "../../src/plant/plant.ts";
 import { TOKEN } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import { connect, postBytes, printedSeed, randomFrom, verdictOf } from "../support/load.ts";
-import { skipped } from "../support/missing.ts";
-import { fern, ivy, membersOf, moss, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
-import { ROOT, runToEnd, startServer } from "../support/program.ts";
+import { fern, ivy, moss, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
+import { runToEnd, startServer } from "../support/program.ts";
 import { scaled } from "../support/scale.ts";
 import { type Operation, violations } from "./history.ts";
 
@@ -113,59 +110,6 @@ const OUTCOMES: Readonly<Record<string, Operation["outcome"]>> = {
   "409/4091": "conflict",
 };
 
-/** Whether Porcupine cannot be asked here. Says so, once. */
-function skipsPorcupine(): boolean {
-  return Bun.which("go") === null && skipped("Porcupine's verdict: there is no Go (golang-go)");
-}
-
-/** Judges a history by our checker and, where Go is, by Porcupine; they must agree. */
-async function judgeHistory(history: readonly Operation[]): Promise<readonly string[]> {
-  const found = violations(history);
-  if (skipsPorcupine()) return found;
-
-  const lines = withoutRepeatedUnknowns(history).map(({ id, plant, outcome, invoked, returned }) =>
-    JSON.stringify({
-      id: String(id),
-      outcome,
-      plant: plant === undefined ? "" : membersOf(plant),
-      invoked: Math.round(invoked * 1e6),
-      returned: Number.isFinite(returned) ? Math.round(returned * 1e6) : null,
-    }),
-  );
-  const porcupine = Bun.spawn(["go", "run", "."], {
-    cwd: join(ROOT, "test/faults/porcupine"),
-    stdin: new Blob([lines.join("\n")]),
-    stdout: "pipe",
-    stderr: "pipe",
-  });
-  const verdict = await new Response(porcupine.stdout).text();
-
-  const expected = found.length === 0 ? "linearizable: " : "not linearizable: ";
-  if (!verdict.startsWith(expected)) {
-    const errors = await new Response(porcupine.stderr).text();
-    throw new Error(`The checker found ${found.length}, Porcupine says ${verdict}${errors}`);
-  }
-  return found;
-}
-
-/**
- * Leaves out every unknown add but the first one of each plant. A later one allows nothing more: it
- * can take effect at the very end. Porcupine would search all their orders.
- */
-function withoutRepeatedUnknowns(history: readonly Operation[]): readonly Operation[] {
-  const known = new Set<string>();
-
-  return history
-    .toSorted((one, other) => one.invoked - other.invoked)
-    .filter(({ id, plant, outcome }) => {
-      if (outcome !== "unknown") return true;
-      const key = `${id} ${plant && membersOf(plant)}`;
-      const isFirst = !known.has(key);
-      known.add(key);
-      return isFirst;
-    });
-}
-
 /** How often each fault happens in a history. */
 const FAULTS = scaled(3, 8);
 /** Operations before each fault, and after it. */
@@ -231,7 +175,7 @@ export async function record(
   await recording.stop();
   await recording.read(() => exportedPlants(world));
 
-  const found = await judgeHistory(recording.history);
+  const found = violations(recording.history);
   const unknown = recording.history.filter(({ outcome }) => outcome === "unknown").length;
   console.log(`| ${name} | ${recording.size()} operations, ${unknown} unknown | ${found.length} |`);
   return found;

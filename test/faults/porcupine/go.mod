@@ -1,5 +1,0 @@
-module example.org/porcupine
-
-go 1.19
-
-require github.com/anishathalye/porcupine v1.3.1
