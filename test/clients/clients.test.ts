@@ -6,7 +6,6 @@ import { fetchWithRetries, int64 } from "../../src/http/client.ts";
 import { INT64_MAX, type NewPlant } from "../../src/plant/plant.ts";
 import { TOKEN } from "../support/client.ts";
 import { table } from "../support/guides.ts";
-import { MODULE_RUNTIMES, skipsRuntimes } from "../support/module_runtimes.ts";
 import { fern, ivy, jsonOf, moss, OPTIONAL_TEXT, returned, TEXT } from "../support/plants.ts";
 import {
   emptyDirectory,
@@ -19,7 +18,6 @@ import { startProxy } from "../support/tcp_proxy.ts";
 import { createPlant as createPlantByEden } from "./eden_client.ts";
 import type { Connection, CreatePlant, Outcome, Plant } from "./generated_client.ts";
 import {
-  bundle,
   generateClients,
   load,
   pythonClient,
@@ -214,23 +212,6 @@ describe.skipIf(skipped)("a client generated from the document", () => {
       expect(withoutNone(outcome)).toEqual({ status: 200, ...returned(fern()) });
       expect(proxy.lost()).toBe(1);
       expect(await plants.stored()).toEqual([jsonOf(fern())]);
-    },
-  );
-
-  test.skipIf(skipsRuntimes("the generated clients on Bun, Deno and Node")).each(MODULE_RUNTIMES)(
-    "with plant-store/client sends int64's largest exactly, and a plant with a lost response again, on $name",
-    async ({ run }) => {
-      await using plants = await startPlants();
-      using proxy = startProxy(Number(new URL(plants.url).port));
-      proxy.set("lose one reply");
-      const program = [...run, await bundle(clients, "every_client")];
-      const args = [`http://127.0.0.1:${proxy.port}`, TOKEN];
-      const { exitCode, stdout } = await runToEnd({ program, args, cwd: clients });
-
-      expect({ exitCode, lost: proxy.lost() }).toEqual({ exitCode: 0, lost: 1 });
-      const ferns = [INT64_MAX - 2n, INT64_MAX - 1n, INT64_MAX].map((id) => fern({ id }));
-      expect(JSON.parse(stdout)).toEqual(ferns.map((each) => ({ status: 200, ...returned(each) })));
-      expect(await plants.stored()).toEqual(ferns.map(jsonOf));
     },
   );
 });

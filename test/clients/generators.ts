@@ -134,14 +134,6 @@ export async function load<Value>(path: string, program: string, name: string): 
   return (await import(join(path, "programs", `${program}.ts`)))[name];
 }
 
-/** Makes one file of a program and its client, for runtimes that do not find files as compilers do. */
-export async function bundle(path: string, program: string): Promise<string> {
-  const outdir = join(path, "bundles");
-  const entrypoints = [join(path, "programs", `${program}.ts`)];
-  await Bun.build({ entrypoints, outdir, target: "node", naming: "[name].mjs" });
-  return join(outdir, `${program}.mjs`);
-}
-
 /** The program in Python. */
 export function pythonClient(path: string): CreatePlant {
   return async (plant, { baseUrl, token, headers = {} }) => {
