@@ -8,21 +8,13 @@ import {
   truncateSync,
   writeFileSync,
 } from "node:fs";
-import { join } from "node:path";
 
 import { post } from "../support/client.ts";
 import { type Damage, damage, largeDatabase } from "../support/damage.ts";
 import { verdictOf } from "../support/load.ts";
 import { mutant } from "../support/mutant.ts";
 import { fern } from "../support/plants.ts";
-import {
-  emptyDirectory,
-  exitCodeOf,
-  LONG_TEST_TIMEOUT_MS,
-  runToEnd,
-  startServer,
-  USER,
-} from "../support/program.ts";
+import { exitCodeOf, LONG_TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
 import { stop } from "./health.ts";
 import { LATE_CHECK, LONG_REST } from "./mutations.ts";
 
@@ -222,28 +214,3 @@ test("check says in one line that a database is sound, even beside a server, and
     `sound: ${(PLANTS + 1).toLocaleString("en-US")} plants`,
   );
 });
-
-test.each([
-  [
-    "file:none.db",
-    1,
-    'Cannot open database "none.db": there is no such file; choose another with --database\n',
-  ],
-  [
-    "file:text.db",
-    1,
-    `"text.db" is corrupt: file is not a database; to save what can be read before you restore a backup, run as ${USER}: plant-store export --database HERE/text.db > rest.ndjson\n`,
-  ],
-])(
-  "check of %s, which is not a database of plant-store, fails with one line",
-  async (url, exitCode, stderr) => {
-    using directory = emptyDirectory();
-    writeFileSync(join(directory.path, "text.db"), "This is no database.".repeat(100));
-    const args = ["check", "--database", url];
-    expect(await runToEnd({ cwd: directory.path, args })).toEqual({
-      exitCode,
-      stdout: "",
-      stderr: stderr.replace("HERE", directory.path),
-    });
-  },
-);

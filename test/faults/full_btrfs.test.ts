@@ -3,16 +3,16 @@ import { release } from "node:os";
 import { join } from "node:path";
 
 import { TOKEN } from "../support/client.ts";
+import { imageDisk } from "../support/disks.ts";
 import { INTACT, makeLedger } from "../support/ledger.ts";
 import { newPlants } from "../support/load.ts";
 import { skipped, skipsWithout } from "../support/missing.ts";
-import { emptyDirectory, ROOT, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { ROOT, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { DRIVERS } from "../support/sqlite_drivers.ts";
 import { get, requireReady, requireUnavailable, stop } from "./health.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-/** Whether there can be no {@linkcode btrfs} here. Says so. */
 function skipsBtrfs(): boolean {
   if (skipsWithout("mkfs.btrfs", "btrfs-progs")) return true;
   const [major = 0, minor = 0] = release().split(".").map(Number);
@@ -27,31 +27,7 @@ function skipsBtrfs(): boolean {
   }
 }
 
-/** A directory on a btrfs of its own, and scripts for `sh` in it. */
-function btrfs() {
-  const home = emptyDirectory();
-  const sh = (script: string) => {
-    const { exitCode } = Bun.spawnSync(["sh", "-ec", script], { cwd: home.path });
-    if (exitCode !== 0) throw new Error(`It failed: ${script}`);
-  };
-
-  try {
-    sh("truncate -s 128M image; mkfs.btrfs -q image; mkdir disk; mount -o loop image disk");
-  } catch (error) {
-    home[Symbol.dispose]();
-    throw error;
-  }
-
-  return {
-    at: (name: string) => home.at(join("disk", name)),
-    fill: () => sh(FILL),
-    free: () => sh(FREE),
-    [Symbol.dispose]() {
-      Bun.spawnSync(["umount", "--lazy", home.at("disk")]);
-      home[Symbol.dispose]();
-    },
-  };
-}
+const btrfs = () => imageDisk("128M", "mkfs.btrfs -q");
 
 /** Takes all room, and writes every page to the disk: the next change of one needs another place. */
 const FILL =
@@ -78,7 +54,7 @@ describe.skipIf(skipsBtrfs())("on a full btrfs", () => {
         sh(${JSON.stringify(FREE)});
         console.log(await add(1n));
         store.close();`;
-      const run = Bun.spawnSync([process.execPath, "-e", script], { cwd: disk.at("") });
+      const run = Bun.spawnSync([process.execPath, "-e", script], { cwd: disk.path });
 
       expect({ signal: run.signalCode, stderr: run.stderr.toString() }).toEqual({
         signal: undefined,
@@ -91,19 +67,19 @@ describe.skipIf(skipsBtrfs())("on a full btrfs", () => {
 
   test("a server refuses plants, and stores them once there is room", async () => {
     using disk = btrfs();
-    await using server = await startServer({ cwd: disk.at(""), env: { AUTH_TOKENS: TOKEN } });
+    await using server = await startServer({ cwd: disk.path, env: { AUTH_TOKENS: TOKEN } });
     const ledger = makeLedger();
     const next = newPlants("full disk");
     await requireReady(server.url, ledger, next);
 
-    disk.fill();
+    disk.sh(FILL);
     while ((await get(server.url, "/readyz")) === "200") await Bun.sleep(50);
     for (let times = 0; times < 8; times++)
       expect(await requireUnavailable(server.url, ledger, next())).toContain("storage is full");
 
-    disk.free();
+    disk.sh(FREE);
     await requireReady(server.url, ledger, next);
     expect(await stop(server)).toBe(0);
-    expect(ledger.judge(disk.at("plants.db"))).toEqual(INTACT);
+    expect(ledger.judge(join(disk.path, "plants.db"))).toEqual(INTACT);
   });
 });

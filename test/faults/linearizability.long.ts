@@ -8,12 +8,12 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 import type { NewPlant } from "../../src/plant/plant.ts";
+import { fill, skipsTmpfs, smallDisk } from "../support/disks.ts";
 import { mutant } from "../support/mutant.ts";
 import { fern, jsonOf, TEXT } from "../support/plants.ts";
 import { emptyDirectory, LONG_TEST_TIMEOUT_MS, runToEnd } from "../support/program.ts";
 import { exportedPlants, record, type World } from "./linearizability.ts";
 import { ACKNOWLEDGE_EARLY, REPLACE_ON_CONFLICT, SWAP_OUTCOMES } from "./mutations.ts";
-import { fill, skipsTmpfs, smallDisk } from "./settle.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 

@@ -3,6 +3,7 @@ import { join } from "node:path";
 
 import { post, TOKEN } from "../support/client.ts";
 import { HOSTILE_PLANTS } from "../support/database_fixture.ts";
+import { fill, skipsTmpfs, smallDisk } from "../support/disks.ts";
 import { executable } from "../support/executable.ts";
 import { INTACT, makeLedger, printed, type Verdict } from "../support/ledger.ts";
 import {
@@ -26,7 +27,6 @@ import { startProxy, type TcpProxy } from "../support/tcp_proxy.ts";
 import { get, requireReady, requireUnavailable, send, stop } from "./health.ts";
 import { SYNCHRONOUS_COMMIT_OFF } from "./mutations.ts";
 import { judge } from "./postgres.ts";
-import { fill, skipsTmpfs, smallDisk } from "./settle.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 

@@ -9,8 +9,7 @@ import {
   worse,
 } from "../support/ledger.ts";
 import { startLoad } from "../support/load.ts";
-import { skipped } from "../support/missing.ts";
-import { emptyDirectory, type start, type StartOptions, startServer } from "../support/program.ts";
+import { type start, type StartOptions, startServer } from "../support/program.ts";
 import { type Disk, makeDisk } from "../support/shim.ts";
 import { stop } from "./health.ts";
 
@@ -37,79 +36,6 @@ export async function urlOf({ stderr }: ReturnType<typeof start>): Promise<strin
 /** How to start a program on a free port. */
 export function onFreePort({ args = [], ...options }: StartOptions): StartOptions {
   return { args: ["--port", "0", ...args], ...options };
-}
-
-/** Whether there can be no {@linkcode smallDisk} here. Says so, for the tests that skip themselves. */
-export function skipsTmpfs(): boolean {
-  const can =
-    process.platform === "linux" && process.getuid?.() === 0 && Bun.which("mount") !== null;
-  using directory = emptyDirectory();
-  if (!can || !mountTmpfs(directory.path, "size=1m"))
-    return skipped("whatever needs a full disk: a tmpfs cannot be mounted here");
-
-  Bun.spawnSync(["umount", directory.path]);
-  return false;
-}
-
-function mountTmpfs(path: string, options: string): boolean {
-  return Bun.spawnSync(["mount", "-t", "tmpfs", "-o", options, "tmpfs", path]).exitCode === 0;
-}
-
-/**
- * Puts a directory on a small disk until the end of the scope, with such options as its size:
- * mount(8).
- */
-export function smallDisk(path: string, options: string): Disposable {
-  expect(mountTmpfs(path, options)).toBe(true);
-  return { [Symbol.dispose]: () => void Bun.spawnSync(["umount", "--lazy", path]) };
-}
-
-/**
- * Whether there can be no {@linkcode freezableDisk} here. Says so, for the tests that skip
- * themselves.
- */
-export function skipsFreeze(): boolean {
-  try {
-    using disk = freezableDisk();
-    disk.freeze();
-    disk.thaw();
-    return false;
-  } catch {
-    return skipped("a log on a disk that hangs: a file cannot be mounted and frozen here");
-  }
-}
-
-/** A directory on a disk of its own, on which writes hang while it is frozen: fsfreeze(8). */
-export function freezableDisk() {
-  const home = emptyDirectory();
-  const path = home.at("disk");
-  const sh = (script: string) => {
-    const { exitCode } = Bun.spawnSync(["sh", "-ec", script], { cwd: home.path });
-    if (exitCode !== 0) throw new Error(`It failed: ${script}`);
-  };
-
-  try {
-    sh("truncate -s 16M image; mkfs.ext4 -q image; mkdir disk; mount -o loop image disk");
-  } catch (error) {
-    home[Symbol.dispose]();
-    throw error;
-  }
-
-  return {
-    path,
-    freeze: () => sh("fsfreeze -f disk"),
-    thaw: () => sh("fsfreeze -u disk"),
-    [Symbol.dispose]() {
-      Bun.spawnSync(["fsfreeze", "-u", path]);
-      Bun.spawnSync(["umount", "--lazy", path]);
-      home[Symbol.dispose]();
-    },
-  };
-}
-
-/** Takes what space there is on the disk of a file. */
-export function fill(file: string): void {
-  Bun.spawnSync(["dd", "if=/dev/zero", `of=${file}`, "bs=4k"]);
 }
 
 /**

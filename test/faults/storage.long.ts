@@ -5,13 +5,13 @@ import { join } from "node:path";
 
 import { makeTokens } from "../bench/prefilled.ts";
 import { post, untilTokenIs } from "../support/client.ts";
+import { fill, skipsTmpfs, smallDisk } from "../support/disks.ts";
 import { INTACT, makeLedger } from "../support/ledger.ts";
 import { limited, newPlants, startLoad } from "../support/load.ts";
 import { fern, moss } from "../support/plants.ts";
 import { exitCodeOf, LONG_TEST_TIMEOUT_MS, runToEnd, startServer } from "../support/program.ts";
 import { makeDisk } from "../support/shim.ts";
-import { get, requireReady, requireUnavailable, send, startOnDisk, stop } from "./health.ts";
-import { fill, onFreePort, skipsTmpfs, smallDisk } from "./settle.ts";
+import { get, requireReady, requireUnavailable, send, startOnDisk } from "./health.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
@@ -180,24 +180,3 @@ test.each([
   expect({ ...verdict, lost: 0 }).toEqual(INTACT);
   expect(verdict.lost).toBeLessThanOrEqual(mostLost);
 });
-
-test.skipIf(skipsTmpfs())(
-  "a database on a read-only file system is refused with one line",
-  async () => {
-    using disk = makeDisk({ shim: false });
-    using _ = smallDisk(disk.path, "size=1m");
-    {
-      await using server = await startServer(disk.server());
-      expect((await send(server.url, makeLedger(), FERN)).status).toBe(200);
-      expect(await stop(server)).toBe(0);
-    }
-
-    expect(Bun.spawnSync(["mount", "-o", "remount,ro", disk.path]).exitCode).toBe(0);
-
-    const run = await runToEnd(onFreePort(disk.server()));
-    expect(run.exitCode).toBe(1);
-    expect(run.stderr).toMatch(
-      /^Cannot open database "[^"]+": its file system is read-only[^\n]*\n$/,
-    );
-  },
-);

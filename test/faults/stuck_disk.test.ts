@@ -4,8 +4,10 @@ import { copyFileSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 
 import { walFileBytes } from "../../src/database/sqlite/path.ts";
 import { bearer, post, TOKEN, untilTokenIs } from "../support/client.ts";
+import { imageDisk } from "../support/disks.ts";
 import { makeLedger } from "../support/ledger.ts";
 import { getBytes, limited, newPlants, postBytes, verdictOf } from "../support/load.ts";
+import { skipped } from "../support/missing.ts";
 import { fern, ivy, moss, TEXT } from "../support/plants.ts";
 import {
   exitCodeOf,
@@ -19,9 +21,24 @@ import { readError } from "../support/responses.ts";
 import { shell } from "../support/shell.ts";
 import { makeDisk, skipsShim } from "../support/shim.ts";
 import { ask, get, requireReady, send, sendHalf, startOnDisk, stop } from "./health.ts";
-import { freezableDisk, onFreePort, skipsFreeze } from "./settle.ts";
+import { onFreePort } from "./settle.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
+
+/** Writes hang on a disk that is frozen: fsfreeze(8). */
+const FREEZE = "fsfreeze -f disk";
+const THAW = "fsfreeze -u disk";
+const ownDisk = () => imageDisk("16M", "mkfs.ext4 -q");
+
+function skipsFreeze(): boolean {
+  try {
+    using disk = ownDisk();
+    disk.sh(`${FREEZE}; ${THAW}`);
+    return false;
+  } catch {
+    return skipped("a log on a disk that hangs: a file cannot be mounted and frozen here");
+  }
+}
 
 /** A server whose disk hangs while it commits a plant, with clients that each wait for theirs. */
 async function stuckServer(env: Record<string, string>, clients: number) {
@@ -262,7 +279,7 @@ test.concurrent.skipIf(skipsShim())(
 test.concurrent.skipIf(skipsFreeze())(
   "a server whose log is on the disk that hangs answers: 503 for plants, and 200 on /livez",
   async () => {
-    using disk = freezableDisk();
+    using disk = ownDisk();
     const port = freePort();
     const url = `http://127.0.0.1:${port}`;
     const log = `exec "$@" 2>> ${disk.path}/log`;
@@ -271,12 +288,12 @@ test.concurrent.skipIf(skipsFreeze())(
     await using server = start({ program: shell(log), args, env });
     while ((await post(url).catch(() => undefined)) === undefined) await Bun.sleep(20);
 
-    disk.freeze();
+    disk.sh(FREEZE);
     const refused = await post(url, moss({ id: 2n }));
     // By now lines wait for the disk.
     const livez = await fetch(`${url}/livez`);
     const next = await post(url, ivy({ id: 3n }));
-    disk.thaw();
+    disk.sh(THAW);
 
     expect([refused.status, livez.status, next.status]).toEqual([503, 200, 503]);
     expect(await server.stop()).toBe(0);

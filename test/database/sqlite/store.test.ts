@@ -3,7 +3,7 @@ import { existsSync, readFileSync, renameSync, rmSync, statSync, writeFileSync }
 import { join } from "node:path";
 
 import type { SqliteStore } from "../../../src/database/sqlite/sqlite_store.ts";
-import { fill, skipsTmpfs, smallDisk } from "../../faults/settle.ts";
+import { fill, skipsTmpfs, smallDisk } from "../../support/disks.ts";
 import { runApart } from "../../support/other_process.ts";
 import { fern, moss, TEXT } from "../../support/plants.ts";
 import { emptyDirectory, ROOT, runToEnd, TEST_TIMEOUT_MS } from "../../support/program.ts";
