@@ -6,6 +6,7 @@ import { getMetricsFromIterator } from "prom2javascript";
 import { bearer, post, untilTokenIs } from "../support/client.ts";
 import { guideProject } from "../support/guide_project.ts";
 import { blocks, table } from "../support/guides.ts";
+import { jwksServer, signed, signingKey } from "../support/jwt_provider.ts";
 import { connect } from "../support/load.ts";
 import {
   MODULE_RUNTIMES,
@@ -27,6 +28,7 @@ const [app = ""] = blocks("Embed the module", "ts");
 const mounts = blocks("Within another app", "ts");
 const [lazy = ""] = blocks("In a framework with a build", "ts");
 const [tokens = "", pages = "", server = ""] = blocks("A server of your own", "ts");
+const [jwts = ""] = blocks("In your own program", "ts");
 
 /** The guide's app, with the pages of the documentation. */
 const appWithPages = `${pages}\n${app.replace("authenticate:", "docsFiles,\n  authenticate:")}`;
@@ -285,6 +287,44 @@ describe.skipIf(skips)("a server of one's own", () => {
   );
 });
 
+describe.skipIf(skips)("JWTs in a program of one's own", () => {
+  test.each(MODULE_RUNTIMES)(
+    "are accepted beside static tokens, as the guide says, on $name",
+    async ({ name, run }) => {
+      const key = await signingKey();
+      await using provider = jwksServer(key);
+      const claims = { iss: "https://id.example.com/", aud: "plant-store", exp: 32_503_680_000 };
+      const bearers = [
+        "a-token-of-the-greenhouse",
+        await signed(key, claims),
+        await signed(key, { ...claims, aud: "another" }),
+        "unknown-token-0123456789",
+      ];
+
+      const post = `
+        import { createApp, groupCommit, memoryStore } from "plant-store";
+        const plants = groupCommit(memoryStore());
+        const app = createApp({ plants, ready: async () => {}, authenticate });
+        for (const token of ${JSON.stringify(bearers)}) {
+          const headers = { authorization: "Bearer " + token, "content-type": "application/json" };
+          const body = ${JSON.stringify(jsonOf(fern()))};
+          const request = new Request("http://localhost/plants", { method: "POST", headers, body });
+          console.log((await app.fetch(request)).status);
+        }
+        clearInterval(refreshing);
+        clearInterval(refreshingKeys);
+      `;
+      const file = `jwts_${name.replace(" ", "_")}.ts`;
+      const code = [tokens, jwts, post].join("\n");
+      await project.write(file, code.replace("https://id.example.com/jwks", provider.url.href));
+      const { exitCode, output } = await project.run([...run, file], {
+        NODE_OPTIONS: "--disable-warning=ExperimentalWarning",
+      });
+      expect([exitCode, output]).toEqual([0, "200\n200\n401\n401\n"]);
+    },
+  );
+});
+
 describe.skipIf(skips)("the embedding guide", () => {
   test.each(NEWEST_COMPILER)(
     "has programs that TypeScript $version checks",
@@ -293,6 +333,7 @@ describe.skipIf(skips)("the embedding guide", () => {
         ...programs.map((code) => `${app}\n${code}`),
         lazy,
         [tokens, pages, server].join("\n"),
+        [tokens, jwts].join("\n"),
       ];
       const files = all.map((_code, index) => `typed_${index + 1}.ts`);
       for (const [index, file] of files.entries()) await project.write(file, all[index] ?? "");
