@@ -21,7 +21,6 @@ import { addPlants } from "../support/add_plants.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";
 import { executable } from "../support/executable.ts";
-import { lateSyncs, TRACED } from "../support/late_syncs.ts";
 import { missing } from "../support/missing.ts";
 import { fern, ivy, jsonOf, TEXT } from "../support/plants.ts";
 import {
@@ -33,6 +32,7 @@ import {
   USER,
 } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
+import { lateSyncs, TRACED } from "./late_syncs.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 

@@ -6,10 +6,11 @@
 import { expect, test } from "bun:test";
 
 import { memoryDatabase } from "../../src/database/memory.ts";
+import { PlantStoreError } from "../../src/errors.ts";
 import { groupCommit } from "../../src/group_commit/group_commit.ts";
+import type { PlantStore } from "../../src/group_commit/plant_store.ts";
 import { readiness } from "../../src/http/health.ts";
 import { postPlant, testApp } from "../support/app.ts";
-import { type Fault, faultyStore } from "../support/faulty_store.ts";
 import { fern, ivy, moss, returned } from "../support/plants.ts";
 import { readError, readPlant } from "../support/responses.ts";
 
@@ -18,6 +19,35 @@ const OTHER = ivy();
 
 const REFUSED = "storage is unavailable; send the plant again later";
 const LATE = "storage did not finish in time; the plant may or may not be stored, send it again";
+
+/** What a store does to a batch and to a probe, until it is mended. */
+type Fault =
+  /** Fails before anything is stored, as on a full disk. */
+  | "fails before"
+  /** Stores, and then fails, as if the reply of a database were lost. */
+  | "fails after the commit"
+  /** Never returns; nothing is stored. */
+  | "hangs before"
+  /** Stores, and never returns. */
+  | "hangs after the commit";
+
+/** A store with a {@linkcode Fault} over another store. `mend` ends the fault for later calls. */
+function faultyStore(store: PlantStore, fault: Fault): PlantStore & { mend(): void } {
+  let isFaulty = true;
+
+  async function run<Result>(call: () => Promise<Result>): Promise<Result> {
+    if (!isFaulty) return await call();
+    if (fault.endsWith("after the commit")) await call();
+    if (fault.startsWith("hangs")) return await new Promise<Result>(() => {});
+    throw new PlantStoreError("storage_unavailable");
+  }
+
+  return {
+    add: (plants, options) => run(() => store.add(plants, options)),
+    probe: () => run(() => store.probe()),
+    mend: () => void (isFaulty = false),
+  };
+}
 
 interface Failure {
   readonly fault: Fault;

@@ -32,7 +32,6 @@ import {
 } from "../support/program.ts";
 import { readError, readPlant } from "../support/responses.ts";
 import { scaled } from "../support/scale.ts";
-import { bundleWorker, skipsWorkerd, startWorker } from "../support/workerd.ts";
 import {
   type FramedRequest,
   REFUSED,
@@ -40,6 +39,7 @@ import {
   type WireCase,
   type WireKind,
 } from "./wire_cases.ts";
+import { bundleWorker, skipsWorkerd, startWorker } from "./workerd.ts";
 
 // What is on the wire, whatever serves the app: one suite, on every runtime.
 setDefaultTimeout(TEST_TIMEOUT_MS);

@@ -4,7 +4,6 @@ import { dirname, join } from "node:path";
 
 import packageJson from "../../package.json" with { type: "json" };
 import { version } from "../../src/build/version.ts";
-import { bootMachine, skipsBooting } from "../support/booted_machine.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { blocks } from "../support/guides.ts";
 import { fern, jsonOf } from "../support/plants.ts";
@@ -16,6 +15,7 @@ import {
   startServer,
 } from "../support/program.ts";
 import { scaled } from "../support/scale.ts";
+import { bootMachine, skipsBooting } from "./booted_machine.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 

@@ -1,9 +1,9 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 
-import { missing } from "./missing.ts";
-import { MODULE_RUNTIMES, RUNTIMES_MODULES } from "./module_runtimes.ts";
-import { ROOT, startServer } from "./program.ts";
+import { missing } from "../support/missing.ts";
+import { MODULE_RUNTIMES, RUNTIMES_MODULES } from "../support/module_runtimes.ts";
+import { ROOT, startServer } from "../support/program.ts";
 
 /** Runs a file with the Node that runs miniflare, which runs workerd. */
 const MINIFLARE_NODE = MODULE_RUNTIMES.find(({ name }) => name === "Node 26")?.run ?? [];

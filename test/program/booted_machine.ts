@@ -1,7 +1,7 @@
 import { mkdirSync, readFileSync } from "node:fs";
 
-import { skipped, skipsWithout } from "./missing.ts";
-import { emptyDirectory } from "./program.ts";
+import { skipped, skipsWithout } from "../support/missing.ts";
+import { emptyDirectory } from "../support/program.ts";
 
 /** Whether this machine cannot boot a copy of itself. */
 export function skipsBooting(): boolean {
