@@ -164,6 +164,21 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     },
   );
 
+  test.concurrent("a token may end at a time that SQL has and no Date", async () => {
+    await using database = await openDatabase(cluster());
+    await database.tokens.add(tokenNamed("a"));
+
+    for (const [at, date] of [
+      ["infinity", "9999-12-31T23:59:59.999Z"],
+      ["294000-01-01", "9999-12-31T23:59:59.999Z"],
+      ["-infinity", "0001-01-01T00:00:00.000Z"],
+      ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00.000Z"],
+    ]) {
+      await database.run(`UPDATE tokens SET expires_at = '${at}'`);
+      expect(JSON.stringify(await database.tokens.list())).toContain(`"expiresAt":"${date}"`);
+    }
+  });
+
   test.concurrent(
     "if the server accepts only one connection, that one serves everything",
     async () => {
