@@ -1,6 +1,6 @@
 import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 
 import { eventLoopTurn } from "../../src/async/timers.ts";
 import type { Io } from "../../src/commands/terminal.ts";
@@ -18,7 +18,7 @@ import { addPlants } from "../support/add_plants.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";
 import { databaseFixture, filesIn, HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { skipsWithout } from "../support/missing.ts";
-import { fern, insertOf, jsonOf, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
+import { fern, jsonOf, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
 import { emptyDirectory, runToEnd, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
 import { exported, runCommand } from "../support/stream_io.ts";
@@ -197,21 +197,6 @@ function lostWal(path: string): void {
   client.run("PRAGMA journal_mode = WAL");
 }
 
-/**
- * What a kill leaves of a file that has no WAL, in the middle of a transaction: some of its pages,
- * and the journal.
- */
-function interruptedWrite(path: string): void {
-  const original = `${path}.original`;
-  connect(original).close();
-  using client = new Database(original);
-  client.run("PRAGMA journal_mode = DELETE");
-  client.run("PRAGMA cache_size = 1");
-  client.run("BEGIN");
-  for (let id = 0; id < 1_000; id++) client.run(insertOf(fern({ id, [TEXT]: "Fern".repeat(100) })));
-  for (const suffix of ["", "-journal"]) copyFileSync(original + suffix, path + suffix);
-}
-
 const EMPTY = "it is empty: no plant-store has created its tables yet";
 
 const refused: [string, (path: string) => void, string][] = [
@@ -220,11 +205,6 @@ const refused: [string, (path: string) => void, string][] = [
   ["a file that another process begins to make", (path) => writeFileSync(path, ""), EMPTY],
   ["a file that has its WAL, and no tables yet", beganWal, EMPTY],
   ["a file in WAL mode without a WAL, and without tables", lostWal, "its WAL is missing"],
-  [
-    "a file that a kill left in the middle of a write",
-    interruptedWrite,
-    "a write to it was interrupted, and only a process",
-  ],
 ];
 
 test.each(refused)("export refuses %s, and writes and makes nothing", async (_what, make, says) => {

@@ -38,7 +38,6 @@ export const CODES = {
   CONSTRAINT: 19,
   MISMATCH: 20,
   NOTADB: 26,
-  READONLY_ROLLBACK: 776,
   IOERR_FSYNC: 1_034,
   IOERR_DIR_FSYNC: 1_290,
   IOERR_WRITE: 778,
@@ -200,10 +199,6 @@ function operatorReason(error: Error, path: string): string {
   if (isSystemError(error))
     return `it cannot be reached (${(error as NodeJS.ErrnoException).code})`;
 
-  // The writer was killed before the file had a WAL:
-  // https://www.sqlite.org/lockingv3.html#hot_journals
-  if (resultCodeOf(error) === CODES.READONLY_ROLLBACK) return INTERRUPTED;
-
   // SQLite maps the index of the WAL. A FUSE file system may have that switched off.
   if (resultCodeOf(error) === CODES.IOERR_SHMMAP) return NO_SHARED_MEMORY;
 
@@ -228,6 +223,3 @@ const NO_SHARED_MEMORY =
 function foreignWal(path: string): string {
   return `; if you copied it here, "${basename(path)}-wal" is of the file before: put the copy in place with plant-store restore`;
 }
-
-const INTERRUPTED =
-  "a write to it was interrupted, and only a process that writes can undo that: start a server, or list its tokens";

@@ -117,17 +117,6 @@ describe.each(Object.entries(DRIVERS))("the store on %s", (driver, open) => {
     },
   );
 
-  test("refuses a file that is no database, and leaves it as it was", async () => {
-    using directory = emptyDirectory();
-    const path = directory.at("plants.db");
-    writeFileSync(path, "This is no database.".repeat(100));
-    await expect(open(path)).rejects.toThrow(
-      `Cannot open database "${path}": file is not a database`,
-    );
-    expect(readFileSync(path, "utf8")).toBe("This is no database.".repeat(100));
-    expect(existsSync(`${path}-wal`)).toBe(false);
-  });
-
   test.skipIf(skipsShim())(
     "ends after a failed fsync: it marks that, leaves the WAL, and the next one resets it",
     async () => {
