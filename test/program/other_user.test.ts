@@ -124,7 +124,7 @@ describe.skipIf(skipsOtherUser())("another user", () => {
 
     for (const name of ["plants.db", "link.db"]) {
       const ended = runAsOther(cwd, "token", "create", "gate", "--database", `file:${name}`);
-      const says = `"plants.db-wal" beside it belongs to uid 0, and the database to uid ${OTHER_USER}; if it is yours, [^\n]*`;
+      const says = `"plants.db-wal" beside it belongs to uid 0, and the database to uid ${OTHER_USER}; it may hold [^\n]*`;
       expect(ended).toEqual(refusal(`open database "${name}": ${says}`));
     }
   });
@@ -153,7 +153,7 @@ describe.skipIf(skipsOtherUser())("another user", () => {
     writeFileSync(join(cwd, "plants.ndjson"), `${jsonOf(moss({ id: 2n }))}\n`);
     writeFileSync(join(cwd, "plants.db-journal"), "");
     chownSync(join(cwd, "plants.db-journal"), OTHER_USER, OTHER_USER);
-    const says = `"plants.db-journal" beside it belongs to uid ${OTHER_USER}, and the database to uid 0; if it is yours, give it to the owner of the database: chown -h 0 ${directory.at("plants.db")}-*`;
+    const says = `"plants.db-journal" beside it belongs to uid ${OTHER_USER}, and the database to uid 0; it may hold the newest plants: never move or delete it; if it is yours, give it to the owner of the database: chown -h 0 ${directory.at("plants.db")}-*`;
 
     for (const command of ALL_COMMANDS) {
       const ended = await runToEnd({ cwd, args: command.split(" ") });
@@ -246,7 +246,7 @@ describe.skipIf(skipsOtherUser())("another user", () => {
     expect(ended).toEqual({
       exitCode: 1,
       stdout: "",
-      stderr: `Cannot open database "plants.db": "plants.db-wal" beside it belongs to uid 1234, and the database to uid ${OTHER_USER}; it holds the newest plants: never move or delete it; if it is yours, give it to the owner of the database: ${cure}\n`,
+      stderr: `Cannot open database "plants.db": "plants.db-wal" beside it belongs to uid 1234, and the database to uid ${OTHER_USER}; it may hold the newest plants: never move or delete it; if it is yours, give it to the owner of the database: ${cure}\n`,
     });
 
     expect(spawnSync("sh", ["-c", cure]).status).toBe(0);
@@ -267,7 +267,7 @@ describe.skipIf(skipsOtherUser())("another user", () => {
       expect(runAsOther(cwd, ...command.split(" ")), command).toEqual({
         exitCode: 1,
         stdout: "",
-        stderr: `Cannot open database "plants.db": "plants.db-wal" beside it belongs to uid 0, and the database to uid ${OTHER_USER}; it holds the newest plants: never move or delete it; if it is yours, give it to the owner of the database: ${cure}\n`,
+        stderr: `Cannot open database "plants.db": "plants.db-wal" beside it belongs to uid 0, and the database to uid ${OTHER_USER}; it may hold the newest plants: never move or delete it; if it is yours, give it to the owner of the database: ${cure}\n`,
       });
 
     expect(spawnSync("sh", ["-c", cure]).status).toBe(0);

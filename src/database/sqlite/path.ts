@@ -104,11 +104,9 @@ export function walFileBytes(path: string): number {
 export const CORRUPT_SUFFIX = "-corrupt";
 /** The suffix of the marker of a failed fsync. */
 export const UNSYNCED_SUFFIX = "-unsynced";
-/** The suffixes of both markers. */
-export const MARKERS: readonly string[] = [CORRUPT_SUFFIX, UNSYNCED_SUFFIX];
 
 /** The suffixes of the files that SQLite and this program keep beside a database. */
-export const COMPANION_SUFFIXES = ["-wal", "-journal", "-shm", ...MARKERS];
+export const COMPANION_SUFFIXES = ["-wal", "-journal", "-shm", CORRUPT_SUFFIX, UNSYNCED_SUFFIX];
 
 /** The suffix of {@linkcode restoreDirectory}. */
 export const RESTORE_SUFFIX = "-replacing";

@@ -63,8 +63,7 @@ function ownerFault(path: string, file: string): string {
   if (uid === user) return `"${path}" is read-only: chmod u+w ${inShell(path)}`;
 
   const suffix = path.startsWith(file) ? path.slice(file.length) : "";
-  if (suffix !== "")
-    return `"${basename(path)}" beside it ${foreignFault(lstatSync(path), file, suffix)}`;
+  if (suffix !== "") return `"${basename(path)}" beside it ${foreignFault(lstatSync(path), file)}`;
 
   const whose = `${path === file ? "it" : "its directory"} belongs to uid ${uid}`;
   // No command: it may be /srv.

@@ -18,7 +18,7 @@ import type { DatabaseAccess } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { inShell, runAs } from "./advice.ts";
 import { ownUser, SEES_PROCESS } from "./own_process.ts";
-import { COMPANION_SUFFIXES, MARKERS, RESTORE_SUFFIX } from "./path.ts";
+import { COMPANION_SUFFIXES, RESTORE_SUFFIX } from "./path.ts";
 
 /**
  * Requires a place for a database where no other user can replace its files, and where the WAL
@@ -137,27 +137,20 @@ function requireTrustedFiles(file: string): void {
   }
 }
 
-const MOVE_AWAY = "find out who put it there, and move it away";
-
 /** Why what is beside a database cannot be trusted, and what to do; `undefined` if it can. */
 function faultOf(stats: Stats, file: string, suffix: string): string | undefined {
   if (suffix === RESTORE_SUFFIX ? !stats.isDirectory() : !stats.isFile())
-    return `is not a ${suffix === RESTORE_SUFFIX ? "directory" : "regular file"}: ${MOVE_AWAY}`;
-  return isTrusted(stats.uid, file) ? undefined : foreignFault(stats, file, suffix);
+    return `is not a ${suffix === RESTORE_SUFFIX ? "directory" : "regular file"}: find out who put it there, and move it away`;
+  return isTrusted(stats.uid, file) ? undefined : foreignFault(stats, file);
 }
 
 /**
  * What a file beside a database is that belongs to another user, and what to do. It may be the
- * operator's own: so the message never tells anybody to move or delete what can hold plants.
+ * operator's own, and hold plants: so the message never tells anybody to move or delete it.
  */
-export function foreignFault(stats: Stats, file: string, suffix: string): string {
+export function foreignFault(stats: Stats, file: string): string {
   const owner = statSync(file, { throwIfNoEntry: false })?.uid ?? ownUser();
-  const whose = `belongs to uid ${stats.uid}, and the database to uid ${owner}`;
-  if (MARKERS.includes(suffix)) return `${whose}: ${MOVE_AWAY}`;
-
-  const holdsPlants = suffix !== "-shm" && stats.size > 0;
-  const keep = holdsPlants ? "it holds the newest plants: never move or delete it; " : "";
-  return `${whose}; ${keep}if it is yours, give it to the owner of the database: chown -h ${owner} ${inShell(file)}-*`;
+  return `belongs to uid ${stats.uid}, and the database to uid ${owner}; it may hold the newest plants: never move or delete it; if it is yours, give it to the owner of the database: chown -h ${owner} ${inShell(file)}-*`;
 }
 
 /**

@@ -76,22 +76,20 @@ const makePipe = (file: string) => void Bun.spawnSync(["mkfifo", file]);
 const makeEndless = (file: string) => symlinkSync("/dev/zero", file);
 const makeEmpty = (file: string) => writeFileSync(file, "");
 
-const MOVE_AWAY = ": find out who put it there, and move it away";
-const NOT_REGULAR = `is not a regular file${MOVE_AWAY}`;
-const NOT_OURS = "belongs to uid 65534, and the database to uid 0";
-const CHOWN = "if it is yours, give it to the owner of the database: chown -h 0 DATABASE-*";
-const KEEP = "it holds the newest plants: never move or delete it";
+const NOT_REGULAR = "is not a regular file: find out who put it there, and move it away";
+const NOT_OURS =
+  "belongs to uid 65534, and the database to uid 0; it may hold the newest plants: never move or delete it; if it is yours, give it to the owner of the database: chown -h 0 DATABASE-*";
 
 const ATTACKS: [what: string, suffix: string, attack: (file: string) => void, says: string][] = [
-  ["a journal", "-journal", plantJournal, `${NOT_OURS}; ${KEEP}; ${CHOWN}`],
+  ["a journal", "-journal", plantJournal, NOT_OURS],
   ["a pipe as journal", "-journal", makePipe, NOT_REGULAR],
-  ["an empty WAL", "-wal", makeEmpty, `${NOT_OURS}; ${CHOWN}`],
+  ["an empty WAL", "-wal", makeEmpty, NOT_OURS],
   ["a link as WAL", "-wal", (file) => symlinkSync("plants.db", file), NOT_REGULAR],
-  ["an empty index of the WAL", "-shm", makeEmpty, `${NOT_OURS}; ${CHOWN}`],
-  ["a forged marker", "-corrupt", forgeMarker, `${NOT_OURS}${MOVE_AWAY}`],
+  ["an empty index of the WAL", "-shm", makeEmpty, NOT_OURS],
+  ["a forged marker", "-corrupt", forgeMarker, NOT_OURS],
   ["a pipe as marker", "-corrupt", makePipe, NOT_REGULAR],
   ["an endless marker", "-corrupt", makeEndless, NOT_REGULAR],
-  ["a marker of a failed fsync", "-unsynced", makeEmpty, `${NOT_OURS}${MOVE_AWAY}`],
+  ["a marker of a failed fsync", "-unsynced", makeEmpty, NOT_OURS],
   [
     "a link as marker of a failed fsync",
     "-unsynced",
