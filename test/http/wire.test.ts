@@ -480,18 +480,22 @@ const HUGE = 200_000_000;
 function hugeBodies({ runtime, server, start }: Subject): void {
   const lengths = [65_537, 1_048_577, 200_000_000, Number.MAX_SAFE_INTEGER];
   const refusals = [
-    [[], "401/4011"],
-    [["Authorization: Bearer unknown"], "401/4012"],
-    [[AUTHORIZATION, "Content-Type: application/json"], "413/4131"],
+    [[], 401, /^Bearer realm="plant-store"$/],
+    [["Authorization: Bearer unknown"], 401, /error="invalid_token"$/],
+    [[AUTHORIZATION, "Content-Type: application/json"], 413, /^$/],
   ] as const;
 
-  test("a body of any announced length is refused with an Error, after the credentials, and before more of it comes", async () => {
+  test("a body of any announced length is refused by the app, after the credentials, and before more of it comes", async () => {
     const cases = lengths.flatMap((length) =>
-      refusals.map(async ([more, verdict]) => {
+      refusals.map(async ([more, status, challenge]) => {
         const head = ["POST /plants HTTP/1.1", "Host: localhost", `Content-Length: ${length}`];
         const connection = await connect(server().url);
-        const response = await connection.request(`${[...head, ...more].join("\r\n")}\r\n\r\n{`);
-        expect(response && verdictOf(response)).toBe(verdict);
+        connection.send(`${[...head, ...more].join("\r\n")}\r\n\r\n{`);
+        // Its head alone: its end waits for that of the body.
+        const response = await connection.response("HEAD");
+        expect(response?.status).toBe(status);
+        expect(response?.headers.get("content-type")).toBe("application/json");
+        expect(response?.headers.get("www-authenticate") ?? "").toMatch(challenge);
         connection.close("reset");
       }),
     );
@@ -502,7 +506,6 @@ function hugeBodies({ runtime, server, start }: Subject): void {
     const connection = await connect(server().url);
     const head = ["POST /plants HTTP/1.1", "Host: localhost", CHUNKED];
     connection.send(`${head.join("\r\n")}\r\n\r\n`);
-    // Its head alone: its end waits for that of the body.
     expect(await connection.response("HEAD")).toMatchObject({ status: 401 });
 
     const chunk = `100000\r\n${" ".repeat(0x10_0000)}\r\n`;
