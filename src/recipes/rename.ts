@@ -25,8 +25,7 @@ const PATCHES: Readonly<Record<string, readonly string[]>> = {
 const FOLDER = "src/recipes";
 
 /** What is of use to plants only: this program, its tests, and databases of plants. */
-const DROPPED =
-  /^src\/recipes\/rename\.ts$|^test\/(?:recipes|support\/recipes)|^test\/database\/fixtures\/.*-\d/;
+const DROPPED = /^src\/recipes\/rename\.ts$|^test\/recipes\/|^test\/database\/fixtures\/.*-\d/;
 
 /** Renames the record of the clone, and of its patches, and checks the types. Returns the exit code. */
 async function main(args: readonly string[]): Promise<number> {

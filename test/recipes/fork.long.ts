@@ -1,8 +1,8 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 
-import { failuresOfOk, linkPackages, repositoryCopy } from "../support/mutant.ts";
+import { repositoryCopy } from "../support/mutant.ts";
 import { LONG_TEST_TIMEOUT_MS } from "../support/program.ts";
-import { commitCopy } from "../support/recipes.ts";
+import { commitCopy, failuresOfOk, linkPackages } from "./clone.ts";
 
 setDefaultTimeout(4 * LONG_TEST_TIMEOUT_MS);
 

@@ -3,9 +3,8 @@ import { readFileSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
 
 import { skipped } from "../support/missing.ts";
-import { failuresIn, linkPackages } from "../support/mutant.ts";
 import { emptyDirectory, LONG_TEST_TIMEOUT_MS, ROOT } from "../support/program.ts";
-import { hunksOf, shellIn, testsOf } from "../support/recipes.ts";
+import { failuresIn, hunksOf, linkPackages, shellIn, testsOf } from "./clone.ts";
 
 setDefaultTimeout(4 * LONG_TEST_TIMEOUT_MS);
 

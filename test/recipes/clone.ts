@@ -1,4 +1,7 @@
-import { temporaryDirectory } from "./program.ts";
+import { symlinkSync } from "node:fs";
+import { join } from "node:path";
+
+import { ROOT, temporaryDirectory } from "../support/program.ts";
 
 /** The patches of the recipes, in the order of the page. */
 export const PATCHES = ["read.patch", "list.patch", "limit.patch", "field.patch"];
@@ -55,4 +58,56 @@ export async function commitCopy(root: string) {
   await run("git init --quiet && echo node_modules >> .git/info/exclude");
   await run("git add --all && git commit --quiet --message Begin");
   return run;
+}
+
+/**
+ * Runs test files of a copy of the repository. Resolves to the names of the tests that failed.
+ *
+ * A renamed copy has a PostgreSQL of a name that nobody else uses.
+ *
+ * @param name A pattern: only tests whose names match it run. @default all
+ */
+export async function failuresIn(
+  root: string,
+  files: readonly string[],
+  name = "",
+): Promise<string[]> {
+  const paths = files.map((file) => `./${file}`);
+  // A copy builds its own executable.
+  const { exitCode, stderr } =
+    await Bun.$`bun test --parallel=2 --no-isolate --timeout=60000 -t ${name} ${paths}`
+      .cwd(root)
+      .env({ ...process.env, TMPDIR: temporaryDirectory() })
+      .quiet()
+      .nothrow();
+  const output = stderr.toString();
+  if (!/^ *\d+ pass$/m.test(output)) throw new Error(`No test ran:\n${output}`);
+  return failuresOf(exitCode, output);
+}
+
+/**
+ * Runs `bun run ok` in a copy of the repository, with the packages of {@linkcode linkPackages}.
+ * Resolves to what failed.
+ */
+export async function failuresOfOk(root: string): Promise<string[]> {
+  const { exitCode, stdout, stderr } = await Bun.$`bun run ok`
+    .cwd(root)
+    .env({ ...process.env, TMPDIR: temporaryDirectory(), TEST_SCALE: "short" })
+    .quiet()
+    .nothrow();
+  return failuresOf(exitCode, `${stdout}${stderr}`);
+}
+
+/** Gives a copy of the repository what is installed for the tests of other runtimes, and of clients. */
+export function linkPackages(root: string): void {
+  for (const folder of ["test/runtimes", "test/clients", "test/postgres"])
+    symlinkSync(join(ROOT, folder, "node_modules"), join(root, folder, "node_modules"));
+}
+
+/** The failures that a run of tests, or of the type check, has printed. */
+function failuresOf(exitCode: number, output: string): string[] {
+  if (exitCode === 0) return [];
+  const failures = output.match(/^\(fail\) .*$|^.* error TS\d+: .*$/gm);
+  // A file that cannot be loaded has no test to name, and one that is not formatted no test at all.
+  return failures ?? [output];
 }
