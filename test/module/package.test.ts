@@ -203,12 +203,10 @@ test("the build uses nothing of Bun, and of Node only what all runtimes have", a
     "node:path",
   ]);
 
-  // Who runs this decides whose files are trusted; where that cannot be known, nothing does. Its number tells it
-  // from the processes that hold a lock.
+  // Who runs this decides whose files are trusted; where that cannot be known, nothing does.
   expect(text.match(/\b(?:Bun|process)[.?[]\w+/g)?.toSorted()).toEqual([
     "process.getBuiltinModule",
     "process.getuid",
-    "process.pid",
   ]);
 });
 
