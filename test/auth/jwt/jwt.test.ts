@@ -101,10 +101,9 @@ test("a remembered token is refused once it expires", async () => {
 
 test("10,000 tokens are remembered; the oldest is evicted, and verified again when it returns", async () => {
   await using idp = await identityProvider();
-  const tokens = Array.from({ length: 10_001 }, (_, i) =>
-    signed(idp.key, { ...CLAIMS, jti: `${i}` }),
-  );
-  const [first = "", second = "", ...others] = await Promise.all(tokens);
+  // Signing them takes seconds.
+  using _ = spyOn(crypto.subtle, "verify").mockResolvedValue(true);
+  const [first = "", second = "", ...others] = forgedTokens(idp.key, 10_001);
   const last = others.pop() ?? "";
   for (const token of [first, second]) expect(await idp.check(token)).toBe(true);
 
