@@ -32,14 +32,12 @@ export async function verifySession(
 export const NONCE = "plant_store.nonce";
 
 /**
- * Settings that change what statements store and return, or how the client reads it. Given when a
+ * Settings that change what statements store and return. Given when a
  * connection starts, they override those of the role, the database and `postgresql.conf`.
  */
 export const SESSION_SETTINGS = {
   // "off" stores an absent tag as the text 'NULL'.
   array_nulls: "on",
-  // The only one that the client can read.
-  bytea_output: "hex",
   // "on" silently omits the rows that a policy hides. With "off" the statement fails, as in
   // pg_dump.
   row_security: "off",

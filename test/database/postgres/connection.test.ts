@@ -310,38 +310,28 @@ describe.skipIf(skipsCluster())("failover()", () => {
     }
   });
 
-  test.each(Object.entries(STRANGE))(
-    "stores and returns the same as a role with %s = %s",
-    async (name, value) => {
-      await cluster().run(
-        "ALTER ROLE strange RESET ALL",
-        `ALTER ROLE strange SET ${name} = '${value}'`,
-      );
+  test("stores and returns the same, whatever the settings of the role", async () => {
+    for (const [name, value] of Object.entries(STRANGE))
+      await cluster().run(`ALTER ROLE strange SET ${name} = '${value}'`);
 
-      await using database = await openDatabase(cluster(), { role: "strange" });
-      await using reader = await openPostgres(parsePostgresUrl(database.url), { access: "read" });
-      for (const outcome of ["added", "present"] as const) {
-        expect(new Set(await database.add(HOSTILE_PLANTS))).toEqual(new Set([outcome]));
-      }
+    await using database = await openDatabase(cluster(), { role: "strange" });
+    await using reader = await openPostgres(parsePostgresUrl(database.url), { access: "read" });
+    for (const outcome of ["added", "present"] as const)
+      expect(new Set(await database.add(HOSTILE_PLANTS))).toEqual(new Set([outcome]));
 
-      const token = {
-        name: "gate",
-        digest: new Uint8Array(32).fill(0x5c),
-        createdAt: new Date("2026-02-01T00:00:00.001Z"),
-        expiresAt: new Date("2027-02-01T00:00:00.002Z"),
-        scopes: [],
-      };
+    const token = {
+      name: "gate",
+      digest: new Uint8Array(32).fill(0x5c),
+      createdAt: new Date("2026-02-01T00:00:00.001Z"),
+      expiresAt: new Date("2027-02-01T00:00:00.002Z"),
+      scopes: [],
+    };
+    await database.tokens.add(token);
+    expect(await database.tokens.list()).toEqual([{ ...token, revokedAt: null, lastUsedAt: null }]);
 
-      await database.tokens.add(token);
-      expect(await database.tokens.list()).toEqual([
-        { ...token, revokedAt: null, lastUsedAt: null },
-      ]);
-
-      for (const { pages } of [database, reader]) {
-        expect((await Array.fromAsync(pages())).flat()).toEqual([...HOSTILE_PLANTS]);
-      }
-    },
-  );
+    for (const { pages } of [database, reader])
+      expect((await Array.fromAsync(pages())).flat()).toEqual([...HOSTILE_PLANTS]);
+  });
 
   test("refuses a server that may lose what it has acknowledged", async () => {
     for (const name of ["fsync", "full_page_writes"]) {
@@ -610,7 +600,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
           "it rejects session settings, as poolers do: connect to PostgreSQL itself (08P01)",
         ],
         [
-          "plant_store.nonce,array_nulls,bytea_output,lock_timeout,options,row_security,statement_timeout,tcp_keepalives_idle,tcp_keepalives_interval,tcp_keepalives_count,tcp_user_timeout",
+          "plant_store.nonce,array_nulls,lock_timeout,options,row_security,statement_timeout,tcp_keepalives_idle,tcp_keepalives_interval,tcp_keepalives_count,tcp_user_timeout",
           "a pooler in between drops session settings: connect to PostgreSQL itself",
         ],
       ] as const) {
