@@ -36,25 +36,11 @@ export function createObserver(
       const isRefusal = line === REFUSED_CREDENTIALS || line === UNCHECKED_CREDENTIALS;
       if (suppresses(level, message, isRefusal ? reason : undefined)) return;
 
+      const request = { requestId, traceId: tracing?.traceId() };
       // A function: `LOG_LEVEL=error` leaves the line out, and looking up the client costs.
-      if (isRefusal)
-        log.warning(message, () => ({
-          reason,
-          requestId,
-          traceId: tracing?.traceId(),
-          client: clientAddress(),
-        }));
-      else if (level === "warning")
-        log.warning(message, {
-          requestId,
-          traceId: tracing?.traceId(),
-        });
-      else
-        log.error(message, {
-          cause,
-          requestId,
-          traceId: tracing?.traceId(),
-        });
+      if (isRefusal) log.warning(message, () => ({ reason, ...request, client: clientAddress() }));
+      else if (level === "warning") log.warning(message, request);
+      else log.error(message, { cause, ...request });
     },
 
     onResponse(completed) {
