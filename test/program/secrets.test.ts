@@ -1,7 +1,6 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 import { chmodSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import { open } from "node:fs/promises";
-import { join } from "node:path";
 
 import { DATABASE_URLS } from "../../src/database/databases.ts";
 import { post, TOKEN } from "../support/client.ts";
@@ -9,7 +8,6 @@ import { skipsWithout } from "../support/missing.ts";
 import { fern, jsonOf } from "../support/plants.ts";
 import {
   emptyDirectory,
-  ROOT,
   runToEnd,
   start,
   startServer,
@@ -44,9 +42,6 @@ test.concurrent(
 
 test.concurrent.each([
   ["AUTH_TOKENS_FILE", "serve", 0],
-  ["TLS_CERT_FILE", "serve", 0],
-  ["TLS_KEY_FILE", "serve", 0],
-  ["DATABASE_URL_FILE", "serve", 1],
   ["DATABASE_URL_FILE", "export", 1],
 ])(
   "a signal ends a program that waits for %s, a pipe that has not ended: %s",
@@ -55,12 +50,7 @@ test.concurrent.each([
     const file = directory.at("pipe");
     expect(Bun.spawnSync(["mkfifo", file]).exitCode).toBe(0);
 
-    const pair = join(ROOT, "test/support/tls/localhost");
-    const tls = setting.startsWith("TLS") && {
-      TLS_CERT_FILE: `${pair}.crt`,
-      TLS_KEY_FILE: `${pair}.key`,
-    };
-    const env = { PORT: "0", ...tls, [setting]: file };
+    const env = { PORT: "0", [setting]: file };
     await using program = start({ cwd: directory.path, args: [command], env });
 
     // A pipe opens when its reader is there.
