@@ -19,30 +19,6 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     settings: { max_connections: "200" },
   });
 
-  test.concurrent(
-    "asking whether tokens changed is retried before other reads time out",
-    async () => {
-      const { url, run } = await cluster().newDatabase();
-      await using one = await openService(url);
-      await using other = await openService(url);
-      const revisions = await Promise.all([one, other].map(({ tokens }) => tokens.revision()));
-      const reading = `datname = current_database() AND query ~ '^select "revision"'`;
-      const rows = await run(`SELECT pid FROM pg_stat_activity WHERE ${reading}`);
-      const pids = rows.map(({ pid }) => Number(pid));
-      expect(pids).toHaveLength(2);
-
-      for (const pid of pids) process.kill(pid, "SIGSTOP");
-      try {
-        const listed = one.tokens.list().catch((error) => error);
-        const asked = other.tokens.revision();
-        await expect(asked).rejects.toMatchObject({ code: "storage_unavailable" });
-        expect(await Promise.race([listed, other.tokens.revision()])).toBe(revisions[1]);
-      } finally {
-        for (const pid of pids) process.kill(pid, "SIGCONT");
-      }
-    },
-  );
-
   test.concurrent("a silent host is tried once, as long as another one responds", async () => {
     let asked = 0;
     const socket = { open: () => void asked++, data() {} };
@@ -55,32 +31,6 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     // later plant only.
     while (database.metric("connections") !== 4) await addFour();
     expect(asked).toBe(1);
-  });
-
-  test.concurrent("a database that stays read-only is tried less and less often", async () => {
-    await using database = await openDatabase(cluster());
-    const { name, run } = database;
-    await database.add([FERN]);
-    const sessions = async () =>
-      Number(
-        (await run(`SELECT sessions::int FROM pg_stat_database WHERE datname = '${name}'`))[0]?.[
-          "sessions"
-        ],
-      );
-    const others =
-      "FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()";
-
-    await run(
-      `ALTER DATABASE ${name} SET default_transaction_read_only = on`,
-      `SELECT pg_terminate_backend(pid) ${others}`,
-    );
-
-    const before = await sessions();
-    await expect(database.add([MOSS], 4_500)).rejects.toMatchObject({
-      message: expect.stringContaining("storage is read-only"),
-    });
-    // With pauses of a quarter of a second at most there are twenty.
-    expect((await sessions()) - before).toBeLessThan(14);
   });
 
   test.concurrent(
