@@ -45,7 +45,9 @@ export function databaseFile(path: string): string {
   if (/\/\.?$/.test(path)) throw new DatabaseError("it is not a file");
 
   try {
-    return realpathSync.native(path);
+    // Bun opens what it resolves. On macOS, closing the database would drop SQLite's locks on it.
+    if (lstatSync(path).isSymbolicLink()) return realpathSync.native(path);
+    return join(realpathSync.native(dirname(path)), basename(path));
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code === "ENOTDIR") throw new DatabaseError("it is not a file");
