@@ -160,18 +160,14 @@ const PIECE_BYTES = 512;
  * which costs 40 milliseconds.
  *
  * @param take Gets a piece, and returns whether to read on.
- * @param stop Ends the reading.
  * @throws {PlantStoreError} `body_too_large` if there are too many pieces for so few bytes.
  * @throws Whatever the body or `take` throws.
  */
 export async function readPieces(
   body: ReadableStream<Uint8Array>,
   take: (piece: Uint8Array) => boolean,
-  stop?: AbortSignal,
 ): Promise<void> {
   const reader = body.getReader();
-  // Rejects the read in flight.
-  stop?.addEventListener("abort", () => reader.releaseLock());
 
   try {
     let piecesLeft = FEW_PIECES;

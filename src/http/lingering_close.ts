@@ -1,4 +1,4 @@
-import { eventLoopTurn, startDeadline } from "../async/timers.ts";
+import { eventLoopTurn, withDeadline } from "../async/timers.ts";
 import { readPieces } from "./body.ts";
 
 /** How long the rest of a body is read at most, in milliseconds. */
@@ -40,20 +40,17 @@ export function lingeringClose(text: string, response: Response, { body }: Reque
 
 /** Reads the rest of a body, within the limits above, and drops it. */
 async function discard(body: ReadableStream<Uint8Array>): Promise<void> {
-  const end = new AbortController();
-  const clearDeadline = startDeadline(MAX_MS, () => end.abort());
-
   let bytesLeft = MAX_BYTES;
-  const take = ({ length }: Uint8Array) => {
+  const reading = readPieces(body, ({ length }) => {
     bytesLeft -= length;
     return bytesLeft > 0;
-  };
+  });
 
-  try {
-    await readPieces(body, take, end.signal);
-  } catch {
-    // The client is gone, or its chunks are too small.
-  } finally {
-    clearDeadline();
-  }
+  // It fails if the client is gone, or its chunks are too small. After the deadline the connection
+  // closes, which ends it.
+  await withDeadline(
+    reading.catch(() => {}),
+    MAX_MS,
+    () => {},
+  );
 }
