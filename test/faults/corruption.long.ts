@@ -88,7 +88,6 @@ function moveAway({ file }: Home, ...names: string[]): void {
 
 test.each([
   "a zeroed page in the middle",
-  "flipped bits in a page in the middle",
   "a damaged page of the index of tokens",
 ] satisfies Damage[])(
   "a server finds %s while it serves, and none starts until a backup is restored",
