@@ -205,6 +205,14 @@ test.each<[what: string, make: (path: string) => unknown, refusal: string]>([
     (path) => mkdirSync(`${path}-replacing`),
     'a restore is running, or was interrupted, and its old files are in "plants.db-replacing": wait for it, or ',
   ],
+  [
+    "created in an empty file in the middle of a restore",
+    (path) => {
+      mkdirSync(`${path}-replacing`);
+      return Bun.write(path, "");
+    },
+    "a restore is running, or was interrupted",
+  ],
   ["migrated with a marker of corruption", markOlder, "is corrupt"],
 ])("serve --check refuses a database that cannot be %s", async (_what, make, refusal) => {
   using directory = emptyDirectory();

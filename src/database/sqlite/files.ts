@@ -54,9 +54,12 @@ function requireSound(file: string): void {
 
 /** Requires that nothing of an earlier database is beside a file: it may hold plants. */
 function requireNoLeftovers(file: string): void {
-  // A server would create an empty database in the middle of a restore.
+  const isEmpty = () => !statSync(file, { throwIfNoEntry: false })?.size;
+
+  // A server would create an empty database in the middle of a restore. node:sqlite creates a file
+  // that has been moved since it was found.
   const aside = restoreDirectory(file);
-  if (!existsSync(file) && existsSync(aside)) {
+  if (isEmpty() && existsSync(aside)) {
     throw new DatabaseError(
       `a restore is running, or was interrupted, and its old files are in "${basename(aside)}": wait for it, or ${howToRunOn("restore BACKUP", file)}`,
     );
@@ -64,7 +67,7 @@ function requireNoLeftovers(file: string): void {
 
   // SQLite removes the WAL of a file that is missing or empty, and with it the plants that are only
   // there. Looks at the WAL first: whoever creates a database has written to the file before.
-  if (walFileBytes(file) > 0 && !statSync(file, { throwIfNoEntry: false })?.size) {
+  if (walFileBytes(file) > 0 && isEmpty()) {
     throw new DatabaseError(
       `"${basename(file)}-wal" holds plants of a file that is not there: never move or delete it; put that file back beside it, or restore a backup, which keeps it`,
     );
