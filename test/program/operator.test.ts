@@ -429,6 +429,11 @@ const ALERT_CASES: Readonly<Record<string, AlertCase>> = {
     at: "10m",
     fires: ["PlantsNotStored"],
   },
+  "every plant fails, beside a hundred requests that are refused for each": {
+    series: { [POSTS(401)]: "0+1000x80", [POSTS(503)]: "0+10x80" },
+    at: "15m",
+    fires: ["PlantsNotStored"],
+  },
   "the database was moved away, and nobody posts": {
     series: { plant_store_ready: "1x10 0x40", [UP]: "1x50", [POSTS(503)]: "0x50" },
     at: "8m",
