@@ -1,7 +1,8 @@
 // The first of three checks for corruption: at each opening, in the same time for any number of plants.
 // `integrity.ts` reads every plant, and `check.ts` is the command.
+import { DatabaseError } from "../database.ts";
 import { numberFrom, type SqliteConnection, valueFrom } from "./driver.ts";
-import { CorruptError } from "./errors.ts";
+import { CODES, CorruptError } from "./errors.ts";
 
 /**
  * Looks for corruption in a time that does not depend on the number of plants. Reads the pages from
@@ -38,9 +39,15 @@ const READS = [
  * SQLite's own check.
  *
  * @param part Of one table, `("plants")`; or `(1)`, to the first finding. @default {all}
- * @throws {CorruptError | Error} What it finds.
+ * @throws {CorruptError | Error} What it finds, or could not read.
  */
 export function requireIntegrity(connection: SqliteConnection, part = ""): void {
   const result = valueFrom(connection, `PRAGMA integrity_check${part}`);
-  if (result !== "ok") throw new CorruptError(String(result).replaceAll("\n", " "));
+  if (result === "ok") return;
+
+  const finding = String(result).replaceAll("\n", " ");
+  // SQLite also lists pages that it could not read, as after the WAL was removed: they may be sound.
+  const [, code] = / error code=(\d+)$/.exec(finding) ?? [];
+  const isUnread = code !== undefined && (Number(code) & 0xff) !== CODES.CORRUPT;
+  throw isUnread ? new DatabaseError(finding) : new CorruptError(finding);
 }

@@ -1,5 +1,5 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { copyFileSync, existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { copyFileSync, existsSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 
 import { connect } from "../../../src/database/sqlite/bun_driver.ts";
 import { corruptionIn } from "../../../src/database/sqlite/errors.ts";
@@ -115,6 +115,31 @@ test("a check takes a row without a field that an older version did not require"
 
   older.run("INSERT INTO plants VALUES (2, x'00')");
   expect(findingIn(path, false)).toMatch(/^plants: the row of id 2 .* a value of another kind$/);
+});
+
+test("the check beside a server does not call a database corrupt whose WAL was removed", async () => {
+  using directory = emptyDirectory();
+  const path = directory.at("plants.db");
+  {
+    using client = connect(path);
+    addPlants(client)([fern()]);
+  }
+  const warning = Promise.withResolvers<unknown[]>();
+  await using database = await openWorker(path, {
+    onWarning: (...problem) => warning.resolve(problem),
+  });
+  // Its page is in the WAL, and no page that opening the database reads.
+  await database.plants.add([fern({ id: 2 })], { timeoutMs: TEST_TIMEOUT_MS });
+
+  rmSync(`${path}-wal`);
+  const failed = database.failed.then(({ message }) => [message]);
+  expect(await Promise.race([warning.promise, failed])).toEqual([
+    "Integrity check not finished",
+    { reason: expect.stringContaining("unable to get the page. error code=522") },
+  ]);
+  const refusal = await database.plants.probe().catch(({ message }: Error) => message);
+  expect(refusal).toBe("storage is gone; send the plant again later");
+  expect(existsSync(`${path}-corrupt`)).toBe(false);
 });
 
 const REPLACEMENTS: [string, (path: string) => void][] = [
