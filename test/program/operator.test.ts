@@ -19,6 +19,7 @@ import { CERTIFICATE, EVERY_METRIC } from "../support/dashboard.ts";
 import { executable } from "../support/executable.ts";
 import { blocks, guides, section } from "../support/guides.ts";
 import { skipsWithout } from "../support/missing.ts";
+import { PRELUDE } from "../support/other_process.ts";
 import { fern, ivy, jsonOf, membersOf, returned, TEXT } from "../support/plants.ts";
 import {
   emptyDirectory,
@@ -245,7 +246,19 @@ const LOSSES: [string, "import" | "restore", (database: string) => void][] = [
       putBackup(database);
     },
   ],
-  ["the WAL was removed", "import", (database) => rmSync(`${database}-wal`)],
+  [
+    "the WAL and its index were removed",
+    "import",
+    (database) => ["-wal", "-shm"].forEach((suffix) => rmSync(database + suffix)),
+  ],
+  [
+    "the WAL was replaced by a copy",
+    "import",
+    (database) => {
+      copyFileSync(`${database}-wal`, `${database}-copy`);
+      renameSync(`${database}-copy`, `${database}-wal`);
+    },
+  ],
 ];
 
 function removeAll(database: string): void {
@@ -258,7 +271,7 @@ function putBackup(database: string): void {
 
 describe.each([
   ["is stopped", false, LOSSES],
-  // All files removed, the database replaced, and the WAL alone removed.
+  // All files removed, the database replaced, and the WAL removed.
   ["meets a plant", true, LOSSES.filter((_, index) => index % 2 === 1)],
 ] as const)("a server that %s", (_, meetsPlant, losses) => {
   test.each(losses)(
@@ -310,6 +323,51 @@ describe.each([
     },
   );
 });
+
+/** Keeps a database open. */
+const HOLD = `${PRELUDE} globalThis.held = connect(path); console.log("open"); setInterval(() => {}, 1_000);`;
+
+test.each([
+  ["is stopped", false, false],
+  ["meets a plant", true, false],
+  ["is stopped beside another process", false, true],
+])(
+  "a server whose WAL alone was removed, and which %s, loses nothing",
+  async (_, meetsPlant, isBeside) => {
+    using home = emptyDirectory();
+    const database = home.at("plants.db");
+    const options = { cwd: home.path, env: { PORT: "0", AUTH_TOKENS: TOKEN } };
+    const saved = () => readdirSync(home.path).filter((name) => name.includes("saved"));
+    const count = async () =>
+      (await runToEnd({ cwd: home.path, args: ["plant", "count"] })).stdout.trim();
+
+    await runToEnd({ cwd: home.path, args: ["migrate"] });
+
+    {
+      await using server = await startServer(options);
+      expect(await postNumbered(server.url, TOKEN, 1)).toBe(200);
+      const script = isBeside ? HOLD : "console.log()";
+      await using other = Bun.spawn([process.execPath, "-e", script, database]);
+      await other.stdout.getReader().read();
+
+      rmSync(`${database}-wal`);
+      if (meetsPlant) expect(await postNumbered(server.url, TOKEN, 2)).toBe(503);
+      expect(await (meetsPlant ? exitCodeOf(server.child) : server.stop())).toBe(1);
+      expect(await server.stderr.end).toContain(
+        isBeside ? "all of it is saved in" : "and nothing is lost",
+      );
+      other.kill("SIGKILL");
+      await other.exited;
+    }
+
+    expect(saved()).toHaveLength(isBeside ? 1 : 0);
+    for (const name of saved())
+      expect(await runToEnd({ cwd: home.path, args: ["import", name] })).toMatchObject({
+        exitCode: 0,
+      });
+    expect(await count()).toBe(meetsPlant ? "2" : "1");
+  },
+);
 
 test("a server whose file was removed, and which cannot save it, says what is lost", async () => {
   using home = emptyDirectory();

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { ROOT } from "./program.ts";
 
 /** What a script in another process begins with. */
-const PRELUDE = `
+export const PRELUDE = `
   import { connect } from ${JSON.stringify(join(ROOT, "src/database/sqlite/bun_driver.ts"))};
   import { addPlants } from ${JSON.stringify(join(ROOT, "test/support/add_plants.ts"))};
   import { fern, insertOf, TEXT } from ${JSON.stringify(join(ROOT, "test/support/plants.ts"))};

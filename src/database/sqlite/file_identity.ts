@@ -2,7 +2,7 @@
 import { lstatSync, statSync } from "node:fs";
 
 import { DatabaseError } from "../database.ts";
-import { databaseFile, walFile } from "./path.ts";
+import { databaseFile, walFile, walFileBytes } from "./path.ts";
 
 /** Why a commit that is on the disk may not be acknowledged. */
 export interface Loss {
@@ -11,6 +11,11 @@ export interface Loss {
   readonly isFinal: boolean;
   /** Whether another database is at the path: SQLite would read the WAL into it. */
   readonly isReplaced?: boolean | undefined;
+  /**
+   * Whether only the WAL is gone: no other is in its place, and its index is still there, by which all
+   * processes see each other.
+   */
+  readonly isOnlyWal?: boolean | undefined;
 }
 
 /**
@@ -27,6 +32,8 @@ export function watchFiles(path: string): () => Loss | undefined {
   const wal = walFile(path);
   const identity = requireIdentity(path);
   const walIdentity = requireIdentity(wal);
+  const index = `${file}-shm`;
+  const indexIdentity = identityOf(index);
 
   return () => {
     const now = identityOf(path);
@@ -38,7 +45,11 @@ export function watchFiles(path: string): () => Loss | undefined {
     if (now !== identity) return { reason: lost(path), isFinal: true, isReplaced: true };
     // Behind a link, another process would look for the WAL elsewhere.
     if (identityOf(wal) !== walIdentity || isLink(file))
-      return { reason: lost(wal), isFinal: true };
+      return {
+        reason: lost(wal),
+        isFinal: true,
+        isOnlyWal: walFileBytes(path) === 0 && identityOf(index) === indexIdentity,
+      };
     return undefined;
   };
 }

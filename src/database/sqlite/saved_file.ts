@@ -7,22 +7,34 @@ import type { SqliteConnection } from "./driver.ts";
 import type { Loss } from "./file_identity.ts";
 import { makeDirectory, syncDirectory } from "./path.ts";
 
+/** How a server saves what only it still has. */
+export interface Saving {
+  /** Called with the path of a copy before it is made, which may take seconds. */
+  onSaving(saved: string): void;
+  /** Takes SQLite's exclusive lock on a file. Throws if another process has the file open. */
+  lock(file: string): Disposable;
+}
+
 /**
  * Saves a database whose files were removed or replaced, from the connection that still has them open.
- * The copy is a backup beside the old path. It has its name once it is complete and fsynced.
+ * If only the WAL is gone, and no other process has the database open, moves what was in the WAL into
+ * the database. Otherwise makes a copy: a backup beside the old path, which has its name once it is
+ * complete and fsynced.
  *
- * BUG: on a full disk, or where this user may not write, nothing is saved.
+ * BUG: on a full disk, or where this user may not write, no copy is made.
  *
  * @param file From `databaseFile`, when the database was opened.
- * @param onSaving Called with the path of the copy: saving may take seconds.
- * @returns What was lost, where the copy is and what to do with it, or why there is none.
+ * @returns What was lost, where it is saved and what to do with it, or why it is not.
  */
 export function saveFile(
   connection: SqliteConnection,
   file: string,
-  { reason, isFinal, isReplaced }: Loss,
-  onSaving: (saved: string) => void,
+  { reason, isFinal, isReplaced, isOnlyWal }: Loss,
+  { onSaving, lock }: Saving,
 ): string {
+  if (isOnlyWal && moveWal(connection, () => lock(file)))
+    return `${reason}; what it held is in "${file}" now, and nothing is lost`;
+
   try {
     makeDirectory(file);
     const { saved, draft, descriptor } = makeDraft(file);
@@ -49,13 +61,26 @@ export function saveFile(
   }
 }
 
-/** Moves the WAL into the file that no path leads to. */
-function emptyWal(connection: SqliteConnection): void {
+/** Moves a WAL that is gone. Not beside another process: it may have begun another WAL. */
+function moveWal(connection: SqliteConnection, lock: () => Disposable): boolean {
+  try {
+    using _ = lock();
+    return emptyWal(connection);
+  } catch {
+    return false;
+  }
+}
+
+/** Moves the WAL into the database. Returns whether all of it is there, fsynced. */
+function emptyWal(connection: SqliteConnection): boolean {
   try {
     // The other thread may be making a checkpoint.
-    connection.exec("PRAGMA busy_timeout = 1000; PRAGMA wal_checkpoint(TRUNCATE)");
+    connection.exec("PRAGMA busy_timeout = 1000");
+    const [[busy] = []] = connection.query("PRAGMA wal_checkpoint(TRUNCATE)").values();
+    return Number(busy) === 0;
   } catch {
-    // On a full disk it stays, but what it holds is saved.
+    // On a full disk it stays.
+    return false;
   }
 }
 

@@ -16,7 +16,7 @@ import {
 import { type Loss, watchFiles } from "./file_identity.ts";
 import { corruptionMarker, markUnsynced } from "./markers.ts";
 import { databaseFile } from "./path.ts";
-import { saveFile } from "./saved_file.ts";
+import { saveFile, type Saving } from "./saved_file.ts";
 import { watchLock } from "./shared_lock.ts";
 import { guardWal } from "./wal.ts";
 
@@ -79,11 +79,8 @@ export interface StoreOptions {
    */
   readonly onCheckpointFailed?: ((error: Error) => void) | undefined;
 
-  /**
-   * Called with the path of a copy before the store saves what it has of files that are gone, at its
-   * end. @default saves nothing
-   */
-  readonly onSaving?: ((saved: string) => void) | undefined;
+  /** How the store saves what it has of files that are gone, at its end. @default saves nothing */
+  readonly saving?: Saving | undefined;
 }
 
 /**
@@ -100,7 +97,7 @@ export function openStore(
     sharesProcess = false,
     walBytes,
     onCheckpointFailed,
-    onSaving,
+    saving,
   }: StoreOptions,
 ): Store {
   const { promise: failed, resolve: resolveFailed } = Promise.withResolvers<Error>();
@@ -201,7 +198,7 @@ export function openStore(
   /** The error for a loss. At the end, first saves what only this process still has. */
   function gone(loss: Loss, { isEnd }: { readonly isEnd: boolean }): PlantStoreError {
     const reason =
-      isEnd && onSaving !== undefined ? saveFile(connection, file, loss, onSaving) : loss.reason;
+      isEnd && saving !== undefined ? saveFile(connection, file, loss, saving) : loss.reason;
     return storageUnavailable("storage is gone", new Error(reason));
   }
 
@@ -241,11 +238,13 @@ export function openStore(
 
   function close(): void {
     if (end !== undefined) return;
-    const loss = onSaving && lookAtFiles();
+    const loss = saving && lookAtFiles();
     let error: unknown = loss && gone(loss, { isEnd: true });
 
     try {
-      run(() => void connection.query("PRAGMA wal_checkpoint(TRUNCATE)").all(), 0);
+      // A database whose WAL is gone may have another one by now, of another process.
+      const hasLostWal = loss?.isFinal && !loss.isReplaced;
+      if (!hasLostWal) run(() => void connection.query("PRAGMA wal_checkpoint(TRUNCATE)").all(), 0);
     } catch (failure) {
       error ??= failure;
     }

@@ -3,6 +3,7 @@
 import type { DatabaseAccess } from "../adapter.ts";
 import type { BackgroundApi, Checked } from "./background_worker.ts";
 import { connect } from "./bun_driver.ts";
+import { exclusiveLock } from "./exclusive_lock.ts";
 import { identityOf } from "./file_identity.ts";
 import { type SqliteDatabase, sqliteDatabase } from "./sqlite_database.ts";
 import type { SqliteTokens } from "./tokens.ts";
@@ -82,7 +83,10 @@ const api = {
       background: { pass: () => call("pass"), close: () => (closed ??= close()), failed },
       onCheckpointFailed: (error) =>
         tell({ type: "checkpoint failed", error: serializeError(error) }),
-      onSaving: (saved) => warn(`Saving the database to "${saved}"`, FILES_ARE_GONE),
+      saving: {
+        onSaving: (saved) => warn(`Saving the database to "${saved}"`, FILES_ARE_GONE),
+        lock: (file) => exclusiveLock(file, file),
+      },
     });
     await ready;
     void database.failed.then(reportFailure);
