@@ -130,8 +130,8 @@ export function createApp(options: AppOptions) {
   const body = bodyReader(maxBodyBytes);
   const exchanges = new WeakMap<Request, Exchange>();
 
-  // A response is checked, not rewritten. Elysia generates code now, not at the first request:
-  // workerd allows it while a Worker starts only. `/swagger/` is a path of its own.
+  // A response is checked, not rewritten. Elysia generates code now, not at the first request.
+  // `/swagger/` is a path of its own.
   const base = new Elysia({ normalize: false, precompile: true, strictPath: true }).onError(
     throwAgain,
   );

@@ -22,24 +22,10 @@ import {
 import { MODULE_RUNTIMES, type ModuleRuntime, skipsRuntimes } from "../support/module_runtimes.ts";
 import { fern, ivy, returned, TEXT } from "../support/plants.ts";
 import { memoryOf } from "../support/proc.ts";
-import {
-  emptyDirectory,
-  exitCodeOf,
-  ROOT,
-  skipsProc,
-  startServer,
-  TEST_TIMEOUT_MS,
-} from "../support/program.ts";
+import { exitCodeOf, ROOT, skipsProc, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { readError, readPlant } from "../support/responses.ts";
 import { scaled } from "../support/scale.ts";
-import {
-  type FramedRequest,
-  REFUSED,
-  WIRE_CASES,
-  type WireCase,
-  type WireKind,
-} from "./wire_cases.ts";
-import { bundleWorker, skipsWorkerd, startWorker } from "./workerd.ts";
+import { type FramedRequest, REFUSED, WIRE_CASES, type WireCase } from "./wire_cases.ts";
 
 // What is on the wire, whatever serves the app: one suite, on every runtime.
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -47,7 +33,7 @@ setDefaultTimeout(TEST_TIMEOUT_MS);
 /** What serves the app: their HTTP parsers differ. */
 interface Runtime {
   readonly name: string;
-  readonly kind: WireKind;
+  readonly kind: ModuleRuntime["kind"];
   /** Whether it obeys the signals of `test/runtimes/app.ts`; the program itself does not. */
   readonly isTestApp: boolean;
   /** Whether it is missing here. Says so; with `CI` set it throws. */
@@ -64,17 +50,6 @@ const env = { AUTH_TOKENS: TOKEN };
 /** The program runs on Bun only. What it responds on PostgreSQL, the tests of same bytes hold. */
 const RUNTIMES: readonly Runtime[] = [
   ...MODULE_RUNTIMES.map(testApp),
-  {
-    name: "workerd",
-    kind: "workerd",
-    isTestApp: true,
-    skips: () => skipsWorkerd("the wire suite on workerd"),
-    async prepare(stack) {
-      const { path } = stack.use(emptyDirectory());
-      const worker = await bundleWorker(join(ROOT, "test/runtimes/workerd.ts"), path);
-      return () => startWorker(worker);
-    },
-  },
   {
     name: "the program",
     kind: "bun",
@@ -126,22 +101,15 @@ for (const runtime of RUNTIMES) {
     onConnections(subject);
     pipelines(subject);
     aborts(subject);
-    if (isServer(runtime)) {
-      oneConnection(subject);
-      unreadBodies(subject);
-      hostileRequests(subject);
-    }
+    oneConnection(subject);
+    unreadBodies(subject);
+    hostileRequests(subject);
     if (runtime.kind === "bun") hugeBodies(subject);
     if (runtime.name.startsWith("the program")) everyPath(subject);
     if (!runtime.isTestApp) return;
     lostResponses(subject);
     drains(subject);
   });
-}
-
-/** Whether clients connect to it. In front of workerd stands Cloudflare, which parses what they send. */
-function isServer({ kind }: Runtime): boolean {
-  return kind !== "workerd";
 }
 
 // One request on each connection
@@ -176,10 +144,7 @@ function* chunksOf(bytes: Uint8Array, size: number): Generator<Uint8Array> {
 }
 
 function onConnections({ runtime, server }: Subject): void {
-  const isOwn = (wireCase: WireCase) => {
-    if (!isServer(runtime)) return isForFetch(wireCase);
-    return runtime.isTestApp || !wireCase.isForTestApp;
-  };
+  const isOwn = (wireCase: WireCase) => runtime.isTestApp || !wireCase.isForTestApp;
   const send = async ({ before, bytes }: WireCase) => {
     const connection = await connect(server().url);
     if (before !== undefined)
@@ -198,7 +163,7 @@ const CONNECTIONS = 16;
 function eachCase(
   isOwn: (wireCase: WireCase) => boolean,
   send: (wireCase: WireCase) => Promise<WireResponse | undefined>,
-  kind?: WireKind,
+  kind?: ModuleRuntime["kind"],
 ): void {
   const groups = Object.entries(WIRE_CASES).map(
     ([group, cases]) => [group, cases.filter(isOwn)] as const,
@@ -208,7 +173,7 @@ function eachCase(
     "each request gets its response: %s",
     async (_group, own) => {
       const verdict = async (wireCase: WireCase) =>
-        verdictOn(await send(wireCase), wireCase, kind).catch(String);
+        verdictOn(await send(wireCase), wireCase).catch(String);
       const seen: string[] = [];
       const unsent = own.entries();
       const sendUnsent = async () => {
@@ -229,13 +194,12 @@ function eachCase(
 async function verdictOn(
   response: WireResponse | undefined,
   { request }: WireCase,
-  kind?: WireKind,
 ): Promise<string> {
   if (response === undefined) return REFUSED;
   const { status, body } = response;
   const isHead = request?.method === "HEAD";
   if (!isHead && body === "" && (status === 505 || Math.floor(status / 100) === 4)) return REFUSED;
-  await expectHeaders(response, { isHead, kind });
+  await expectHeaders(response, { isHead });
   if (isHead) return String(status);
 
   if (status === 200 && request?.method === "POST") {
@@ -271,13 +235,7 @@ const CAUSES: Readonly<
   5033: ["shutting down", { "retry-after": "1", connection: "close" }],
 };
 
-async function expectHeaders(
-  wire: WireResponse,
-  {
-    isHead = false,
-    kind,
-  }: { readonly isHead?: boolean; readonly kind?: WireKind | undefined } = {},
-): Promise<void> {
+async function expectHeaders(wire: WireResponse, { isHead = false } = {}): Promise<void> {
   expect(wire.headers.get("x-request-id")).toMatch(/^[0-9a-f-]{36}$/);
   expect(wire.headers.get("x-content-type-options")).toBe("nosniff");
 
@@ -287,9 +245,7 @@ async function expectHeaders(
   const { error, message } = await readError(response);
   const [named, headers = {}] = CAUSES[error] ?? [""];
   expect(message).toMatch(named);
-  // workerd drops `Connection`: the connections are Cloudflare's.
-  const { connection: _, ...others } = headers;
-  expect(Object.fromEntries(wire.headers)).toMatchObject(kind === "workerd" ? others : headers);
+  expect(Object.fromEntries(wire.headers)).toMatchObject(headers);
   // Of a store that throws.
   expect(JSON.stringify([...wire.headers, wire.body])).not.toContain("secret");
 }
@@ -407,12 +363,12 @@ function oneConnection({ runtime, server }: Subject): void {
   });
 }
 
-/** `Deno.serve` sends `Connection: close`, and keeps the connection open all the same; as workerd does. */
+/** `Deno.serve` sends `Connection: close`, and keeps the connection open all the same. */
 async function expectEnd(
   { kind }: Runtime,
   connection: Awaited<ReturnType<typeof connect>>,
 ): Promise<void> {
-  if (kind !== "deno" && kind !== "workerd") return await connection.closed;
+  if (kind !== "deno") return await connection.closed;
   expect(await connection.request(getBytes("/livez"))).toMatchObject({ status: 200 });
   connection.close();
 }
@@ -670,7 +626,7 @@ function drains({ runtime, start }: Subject): void {
 
     for (const refused of [await idle.request(late), await halfSent.request(late.slice(-5))]) {
       expect(refused && verdictOf(refused)).toBe("503/5033");
-      if (refused !== undefined) await expectHeaders(refused, runtime);
+      if (refused !== undefined) await expectHeaders(refused);
     }
 
     child.kill("SIGHUP");

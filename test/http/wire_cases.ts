@@ -13,9 +13,6 @@ import type { WireRequest } from "../support/oracle.ts";
 import { fern, ivy, membersOf, membersWith, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
 import { OTHER_METHODS } from "../support/requests.ts";
 
-/** What parses HTTP for the app. */
-export type WireKind = ModuleRuntime["kind"] | "workerd";
-
 /** One request on a connection of its own, and its response. */
 export interface WireCase {
   readonly what: string;
@@ -26,7 +23,7 @@ export interface WireCase {
   readonly request?: FramedRequest;
   readonly verdict: Verdict;
   /** What a runtime forces, and the README names under "What is not promised". */
-  readonly elsewhere?: Partial<Record<WireKind, Verdict>>;
+  readonly elsewhere?: Partial<Record<ModuleRuntime["kind"], Verdict>>;
   /** Whether it needs the signals and the names of `test/runtimes/app.ts`. @default false */
   readonly isForTestApp?: boolean;
 }
@@ -294,14 +291,14 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
     ),
   ),
 
-  // What a path is after `.` and `..` are resolved, which Deno does not do; workerd does not decode them.
+  // What a path is after `.` and `..` are resolved, which Deno does not do.
   "paths with dots": ["/x/../plants", "/%2e/plants", "/./plants"].map((path) =>
     change(
       `PUT ${path} is what the runtime makes of it`,
       { method: "PUT", path, body: "" },
       "405/4051",
       {
-        elsewhere: { deno: "404/4041", ...(path.includes("%") && { workerd: "404/4041" }) },
+        elsewhere: { deno: "404/4041" },
       },
     ),
   ),
@@ -330,7 +327,6 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
       "credentials with space after the value, which is not part of it",
       { authorization: [`Bearer ${TOKEN} `] },
       "200",
-      { elsewhere: { workerd: "401/4012" } },
     ),
     change("no credentials", { authorization: [] }, "401/4011"),
     change(
@@ -401,7 +397,7 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
       { authorization: ["", `Bearer ${TOKEN}`] },
       "401/4011",
       {
-        elsewhere: { deno: "200", workerd: "200" },
+        elsewhere: { deno: "200" },
       },
     ),
   ],
@@ -512,7 +508,7 @@ export const WIRE_CASES: Readonly<Record<string, readonly WireCase[]>> = {
         [...lines, "Transfer-Encoding: chunked", "Trailer: X-Checksum"],
         "2\r\n{}\r\n0\r\nX-Checksum: abc\r\n\r\n",
         "400/4003",
-        { elsewhere: { deno: read, node: read, workerd: read } },
+        { elsewhere: { deno: read, node: read } },
       ),
     ),
     raw(

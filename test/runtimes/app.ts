@@ -20,8 +20,8 @@ const plantStore =
     ? await import("../../src/mod.ts")
     : ((await import(MODULE)) as typeof source);
 const { createApp, groupCommit, memoryStore, PlantStoreError, readiness, SCOPES } = plantStore;
-/** As the executable takes it: `--database file:PATH`. workerd has had no arguments for long. */
-const database = (process.argv ?? [])
+/** As the executable takes it: `--database file:PATH`. */
+const database = process.argv
   .find((argument) => argument.startsWith("file:"))
   ?.slice("file:".length);
 const { store, release } = database === undefined ? storeUnderTest() : await storeInFile(database);
@@ -40,19 +40,16 @@ export const app = createApp({
   observer: { onError: () => {}, onResponse: () => {} },
 });
 
-/** What the signals do: SIGHUP releases the held plants, SIGUSR2 drains. */
-export const onSignal = {
-  SIGHUP: release,
-  SIGUSR2() {
+/**
+ * Prints the address, and obeys signals: SIGHUP releases the held plants, SIGUSR2 drains, SIGTERM
+ * stops the server.
+ */
+export function underTest(address: string, stop: () => Promise<unknown>): void {
+  process.on("SIGHUP", release);
+  process.on("SIGUSR2", () => {
     void commits.drain(TIMEOUT_MS);
     console.error("drains");
-  },
-};
-
-/** Prints the address, and obeys signals; SIGTERM stops the server. */
-export function underTest(address: string, stop: () => Promise<unknown>): void {
-  process.on("SIGHUP", onSignal.SIGHUP);
-  process.on("SIGUSR2", onSignal.SIGUSR2);
+  });
   process.on("SIGTERM", async () => {
     await stop();
     process.exit(0);
