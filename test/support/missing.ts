@@ -1,6 +1,3 @@
-import { mkdirSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
-
 /**
  * Says what cannot be tested here because something is not installed. The tests of it skip
  * themselves.
@@ -19,30 +16,15 @@ export function skipsWithout(program: string, debianPackage: string): boolean {
 }
 
 /**
- * Says what cannot be tested on this system, once in a run. The tests of it skip themselves.
+ * Says what cannot be tested on this system, once in each process of the tests. The tests of it skip
+ * themselves.
  *
  * @returns `true`, for `skipIf`.
  */
 export function skipped(what: string): true {
-  if (isFirst(what)) console.warn(`Skipped, ${what}`);
+  if (!said.has(what)) console.warn(`Skipped, ${what}`);
+  said.add(what);
   return true;
 }
 
-/** In the checkout, and ignored by Git: `executable.ts` removes what is old. */
-const SAID = join(import.meta.dir, "../../dist/test");
-
-/**
- * Whether no process of the run has said it. The workers of `bun test --parallel` have one parent,
- * and nothing else in common.
- */
-function isFirst(what: string): boolean {
-  const run = process.env["BUN_TEST_WORKER_ID"] === undefined ? process.pid : process.ppid;
-
-  try {
-    mkdirSync(SAID, { recursive: true });
-    writeFileSync(join(SAID, `skipped-${run}-${Bun.hash(what)}`), "", { flag: "wx" });
-    return true;
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code !== "EEXIST";
-  }
-}
+const said = new Set<string>();
