@@ -87,22 +87,25 @@ test.concurrent(
     const ids: string[] = [];
     const lines = await logOf({}, async (url) => {
       const credentials = [
-        "Bearer plant_mistyped-0123456",
-        "Bearer unknown-token-0123",
-        "Basic dXNlcjpwYXNz",
+        { headers: { authorization: "Bearer plant_mistyped-0123456" } },
+        { headers: { authorization: "Bearer unknown-token-0123" } },
+        { headers: { authorization: "Basic dXNlcjpwYXNz" } },
+        { token: null },
       ];
 
-      for (const authorization of credentials) {
-        ids.push(
-          (await post(url, undefined, { headers: { authorization } })).headers.get(
-            "x-request-id",
-          ) ?? "",
-        );
+      for (const each of credentials) {
+        const { headers } = await post(url, undefined, each);
+        ids.push(headers.get("x-request-id") ?? "");
       }
     });
 
     const refused = lines.filter(({ message }) => message === "Refused credentials");
-    expect(refused.map(({ reason }) => reason)).toEqual(["mistyped", "unknown", "another scheme"]);
+    expect(refused.map(({ reason }) => reason)).toEqual([
+      "mistyped",
+      "unknown",
+      "another scheme",
+      "none",
+    ]);
     expect(refused.map(({ requestId }) => requestId)).toEqual(ids);
     expect(lines.filter(({ message }) => message === "Request completed")).toEqual([]);
   },
