@@ -3,11 +3,12 @@ import { readFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { isatty } from "node:tty";
 
+import { withAbort } from "./async/timers.ts";
 import { Output } from "./commands/output.ts";
 import { run } from "./commands/program.ts";
 
-/** How long to wait for a reader of stderr that takes nothing, in milliseconds. */
-const STALL_MS = 3_000;
+/** How long to wait for the reader of stderr after a signal or a bug, in milliseconds. */
+const LAST_WORDS_MS = 3_000;
 
 /** How long to wait for what keeps the event loop alive, such as a hanging disk, in milliseconds. */
 const EXIT_MS = 100;
@@ -49,7 +50,7 @@ const isTerminal = isatty(2);
 for (const event of ["uncaughtException", "unhandledRejection"] as const) {
   process.on(event, (error: unknown) => {
     stderr.print(`${Bun.inspect(error)}\n`);
-    void stderr.drain(STALL_MS).then(() => process.exit(1));
+    void stderr.drain(LAST_WORDS_MS).then(() => process.exit(1));
   });
 }
 
@@ -61,7 +62,7 @@ const isInstalled =
 process.exitCode = await run(process.argv.slice(2), process.env, {
   write: (chunk) => stdout.write(chunk),
   stderr: (text) => stderr.print(text),
-  printed: (limitMs = Number.POSITIVE_INFINITY) => stderr.drain(STALL_MS, limitMs - EXIT_MS),
+  printed: (limitMs = Number.POSITIVE_INFINITY) => stderr.drain(limitMs - EXIT_MS),
   log: stderr,
   stop: stop.signal,
   onHangup: (listener) => (onHangup = listener),
@@ -71,7 +72,8 @@ process.exitCode = await run(process.argv.slice(2), process.env, {
   canAsk: isTerminal && isatty(0),
   hasColors: isTerminal && process.env["TERM"] !== "dumb" && !process.env["NO_COLOR"],
 });
-await stderr.drain(STALL_MS);
+await withAbort(stderr.drain(), stop.signal);
+await stderr.drain(LAST_WORDS_MS);
 
 setTimeout(() => process.exit(), EXIT_MS).unref();
 

@@ -78,7 +78,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
     "server",
   ],
   mod: ["errors", "plant", "auth", "database/memory", "group_commit", "http"],
-  main: ["commands"],
+  main: ["commands", "async"],
   embedded: [],
 };
 

@@ -33,10 +33,8 @@ export class Output implements LogOutput {
   /** Lost lines of the log that are not reported yet. */
   #lost = 0;
   #lostInAll = 0;
-  /** How many bytes the reader has taken. */
-  #taken = 0;
-  /** How many it had taken when a wait for it gave up. */
-  #stalledAt = -1;
+  /** Whether a wait for the reader ended before it had taken all. */
+  #isGivenUp = false;
 
   /** @param fd 1 for stdout, 2 for stderr. */
   constructor(fd: number) {
@@ -86,28 +84,19 @@ export class Output implements LogOutput {
     return this.#lostInAll;
   }
 
-  /** Writes a message after those before it, unless its reader is given up. */
+  /** Writes a message after those before it. */
   print(text: string): void {
-    if (this.#stalledAt < this.#taken) this.write(text).catch(() => {});
+    this.write(text).catch(() => {});
   }
 
-  /**
-   * Resolves once what was written is out. Gives its reader up if that takes nothing for `stallMs`
-   * milliseconds; and for good if it has not taken all after `limitMs`.
-   */
-  async drain(stallMs: number, limitMs = Number.POSITIVE_INFINITY): Promise<void> {
-    const deadline = performance.now() + limitMs;
-    const end = this.write("")
-      .catch(() => {})
-      .then(() => true);
-
-    while (this.#stalledAt < this.#taken) {
-      const before = this.#taken;
-      const leftMs = deadline - performance.now();
-      if (await withDeadline(end, Math.min(stallMs, leftMs), () => false)) return;
-      if (this.#taken === before) this.#stalledAt = before;
-      if (leftMs <= stallMs) this.#stalledAt = Number.POSITIVE_INFINITY;
-    }
+  /** Resolves once what was written is out. Gives its reader up for good after `limitMs` milliseconds. */
+  async drain(limitMs = Number.POSITIVE_INFINITY): Promise<void> {
+    if (this.#isGivenUp) return;
+    const end = this.write("").then(
+      () => false,
+      () => false,
+    );
+    this.#isGivenUp = await withDeadline(end, limitMs, () => true);
   }
 
   #push(text: string, settle: Piece["settle"]): void {
@@ -143,7 +132,6 @@ export class Output implements LogOutput {
     for (let rest = bytes; rest.length > 0;) {
       try {
         const { bytesWritten } = await writeAsync(this.#fd, rest);
-        this.#taken += bytesWritten;
         rest = rest.subarray(bytesWritten);
       } catch (error) {
         if ((error as NodeJS.ErrnoException).code !== "EAGAIN") throw error;

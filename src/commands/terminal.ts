@@ -14,7 +14,7 @@ export interface Io {
   readonly stderr: (text: string) => void;
 
   /**
-   * Resolves once they are out, or their reader has stopped reading. Await it between many.
+   * Resolves once they are out. Await it between many.
    *
    * @param limitMs After this time their reader is given up, in milliseconds. @default no limit
    */
