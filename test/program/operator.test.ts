@@ -369,6 +369,28 @@ test.each([
   },
 );
 
+test("a server whose index of the WAL was removed acknowledges no plant that another process does not see", async () => {
+  using home = emptyDirectory();
+  const options = { cwd: home.path, env: { PORT: "0", AUTH_TOKENS: TOKEN } };
+  {
+    await using server = await startServer(options);
+    expect(await postNumbered(server.url, TOKEN, 1)).toBe(200);
+    rmSync(home.at("plants.db-shm"));
+    const created = await runToEnd({ cwd: home.path, args: ["token", "create", "greenhouse"] });
+    expect(created).toMatchObject({ exitCode: 0 });
+
+    expect(await postNumbered(server.url, TOKEN, 2)).toBe(503);
+    expect(await exitCodeOf(server.child)).toBe(1);
+    expect(await server.stderr.end).toContain("while it was open; nothing is lost");
+  }
+
+  await using server = await startServer(options);
+  for (const id of [1, 2]) expect(await postNumbered(server.url, TOKEN, id)).toBe(200);
+  const run = (args: string) => runToEnd({ cwd: home.path, args: args.split(" ") });
+  expect((await run("plant count")).stdout).toBe("2\n");
+  expect((await run("token list")).stdout).toContain("greenhouse");
+});
+
 test("a server whose file was removed, and which cannot save it, says what is lost", async () => {
   using home = emptyDirectory();
   mkdirSync(home.at("above/data"), { recursive: true });

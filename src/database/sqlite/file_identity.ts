@@ -16,6 +16,8 @@ export interface Loss {
    * processes see each other.
    */
   readonly isOnlyWal?: boolean | undefined;
+  /** Whether the file and its WAL hold all, for a new process. */
+  readonly isOnDisk?: boolean | undefined;
 }
 
 /**
@@ -50,6 +52,10 @@ export function watchFiles(path: string): () => Loss | undefined {
         isFinal: true,
         isOnlyWal: walFileBytes(path) === 0 && identityOf(index) === indexIdentity,
       };
+    // Another process would make another index, by which it does not see what this one writes, and would
+    // write over it.
+    if (identityOf(index) !== indexIdentity)
+      return { reason: lost(index), isFinal: true, isOnDisk: true };
     return undefined;
   };
 }

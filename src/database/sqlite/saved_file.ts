@@ -29,9 +29,10 @@ export interface Saving {
 export function saveFile(
   connection: SqliteConnection,
   file: string,
-  { reason, isFinal, isReplaced, isOnlyWal }: Loss,
+  { reason, isFinal, isReplaced, isOnlyWal, isOnDisk }: Loss,
   { onSaving, lock }: Saving,
 ): string {
+  if (isOnDisk) return `${reason}; nothing is lost`;
   if (isOnlyWal && moveWal(connection, () => lock(file)))
     return `${reason}; what it held is in "${file}" now, and nothing is lost`;
 

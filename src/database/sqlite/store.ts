@@ -114,7 +114,7 @@ export function openStore(
    *     access            no corruption marker
    *     pwrite64 × n      the changed pages, behind the end of the WAL
    *     fdatasync(wal)    because of synchronous=FULL
-   *     stat × 2          the look: still the files at the paths
+   *     stat × 4          the look: still the files at the paths
    *     pread             and still our lock, if other code runs in this process
    *     [200]
    *
