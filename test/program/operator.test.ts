@@ -7,6 +7,7 @@ import {
   renameSync,
   rmSync,
   statSync,
+  symlinkSync,
   writeFileSync,
 } from "node:fs";
 import { dirname, join } from "node:path";
@@ -257,6 +258,16 @@ const LOSSES: [string, "import" | "restore", (database: string) => void][] = [
     (database) => {
       copyFileSync(`${database}-wal`, `${database}-copy`);
       renameSync(`${database}-copy`, `${database}-wal`);
+    },
+  ],
+  // Another process would have a WAL and an index beside the target.
+  [
+    "the database was moved, with a link in its place",
+    "import",
+    (database) => {
+      mkdirSync(`${database}-moved`);
+      renameSync(database, `${database}-moved/plants.db`);
+      symlinkSync(`${database}-moved/plants.db`, database);
     },
   ],
 ];

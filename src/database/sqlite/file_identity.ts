@@ -46,7 +46,8 @@ export function watchFiles(path: string): () => Loss | undefined {
     // SQLite never opens them again. A new process does.
     if (now !== identity) return { reason: lost(path), isFinal: true, isReplaced: true };
     // Behind a link, another process would look for the WAL elsewhere.
-    if (identityOf(wal) !== walIdentity || isLink(file))
+    if (isLink(file)) return { reason: lost(wal), isFinal: true };
+    if (identityOf(wal) !== walIdentity)
       return {
         reason: lost(wal),
         isFinal: true,
