@@ -214,20 +214,12 @@ function forCode(words: Readonly<Record<string, string>>, code: string): string 
 }
 
 /**
- * An error for the operator, in one line that names the database. Any other error is a bug, and is
- * returned unchanged.
+ * Runs something, and names the database in its failures: one line for the operator. Any other error is
+ * a bug, and is thrown unchanged.
  *
  * @param action What failed, such as `open`.
+ * @throws {DatabaseError} If it fails.
  */
-export function toDatabaseError(action: string, database: string, error: unknown): unknown {
-  if (error instanceof PlantStoreError) return toDatabaseError(action, database, error.cause);
-  if (!(error instanceof DatabaseError || error instanceof PostgresFailure)) return error;
-  return new DatabaseError(`Cannot ${action} database "${database}": ${error.message}`, {
-    cause: error,
-  });
-}
-
-/** Runs something, and translates what it throws as {@linkcode toDatabaseError} does. */
 export async function withDatabaseError<Result>(
   action: string,
   database: string,
@@ -235,7 +227,11 @@ export async function withDatabaseError<Result>(
 ): Promise<Result> {
   try {
     return await run();
-  } catch (error) {
-    throw toDatabaseError(action, database, error);
+  } catch (thrown) {
+    const error = thrown instanceof PlantStoreError ? thrown.cause : thrown;
+    if (!(error instanceof DatabaseError || error instanceof PostgresFailure)) throw error;
+    throw new DatabaseError(`Cannot ${action} database "${database}": ${error.message}`, {
+      cause: error,
+    });
   }
 }
