@@ -230,6 +230,7 @@ async function replace(file: string, draft: Draft, source: string) {
 
     await syncBoth();
 
+    // Closing the old file drops the lock on it. By now nobody finds that file.
     const tokens = keepRevokedTokens(draft.path, join(aside, basename(file)));
     await draft.file.sync();
 
