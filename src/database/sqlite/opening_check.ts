@@ -47,7 +47,11 @@ export function requireIntegrity(connection: SqliteConnection, part = ""): void 
 
   const finding = String(result).replaceAll("\n", " ");
   // SQLite also lists pages that it could not read, as after the WAL was removed: they may be sound.
-  const [, code] = / error code=(\d+)$/.exec(finding) ?? [];
-  const isUnread = code !== undefined && (Number(code) & 0xff) !== CODES.CORRUPT;
-  throw isUnread ? new DatabaseError(finding) : new CorruptError(finding);
+  const codes = Array.from(
+    finding.matchAll(/ error code=(\d+)/g),
+    ([, code]) => Number(code) & 0xff,
+  );
+  if (codes.some((code) => code !== CODES.CORRUPT))
+    throw new DatabaseError(`it cannot be read (${finding}): see dmesg, and try again`);
+  throw new CorruptError(finding);
 }
