@@ -1,5 +1,8 @@
-/** What was typed, in quotation marks; a very long text is cut. */
-export function quoted(text: string): string {
+import { escapeControls } from "../errors.ts";
+
+/** What was typed, or the name of a token, in quotation marks; a very long text is cut. */
+export function quoted(typed: string): string {
+  const text = escapeControls(typed);
   return text.length > 80 ? `"${text.slice(0, 80)}…"` : `"${text}"`;
 }
 

@@ -247,7 +247,8 @@ const HEADER = ["NAME", "STATUS", "SCOPES", "CREATED (UTC)", "EXPIRES (UTC)", "L
 function table(records: readonly TokenRecord[]): string {
   const rows = records.map((token) => {
     const times = [token.createdAt, token.expiresAt, token.lastUsedAt].map(minute);
-    return [token.name, tokenStatus(token), token.scopes.join(" "), ...times];
+    // SQL, or an import from a stranger's database, may have made any name.
+    return [escapeControls(token.name), tokenStatus(token), token.scopes.join(" "), ...times];
   });
   const lines = [HEADER, ...rows];
 

@@ -130,6 +130,15 @@ describe.skipIf(skipsCluster())("with PostgreSQL", () => {
   });
 });
 
+test("a token's name moves no cursor, whoever made it", async () => {
+  using home = emptyDirectory();
+  await fill(home.at("old.db"), [token("a\n\u001b[2Jb", 1)]);
+  const { stderr } = await importTokens(home.at("old.db"), home.at("new.db"));
+  expect(stderr).toContain(String.raw`Tokens: 1 ("a\u{a}\u{1b}[2Jb") made valid`);
+  const listed = await runCommand(["token", "list", "--database", home.at("new.db")], {});
+  expect(listed.stdout.split("\n")[1]).toStartWith(String.raw`a\u{a}\u{1b}[2Jb  active `);
+});
+
 test("import without --tokens leaves the tokens as they are", async () => {
   using home = emptyDirectory();
   await fill(home.at("old.db"), OLD);
