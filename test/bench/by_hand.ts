@@ -1,7 +1,7 @@
 /** The program by hand, with SQLite on the main thread: {@linkcode serveByHand} with group commit. */
 import { type Outcome, serveByHand } from "./by_hand_http.ts";
 import type { HandPlant } from "./by_hand_plant.ts";
-import { openByHand } from "./by_hand_sqlite.ts";
+import { openByHand } from "./peers/sqlite.ts";
 
 const addAll = openByHand();
 let plants: HandPlant[] = [];

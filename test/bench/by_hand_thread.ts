@@ -1,5 +1,5 @@
 /** The other half of `by_hand_worker.ts`: a batch in, its outcomes out. */
-import { openByHand } from "./by_hand_sqlite.ts";
+import { openByHand } from "./peers/sqlite.ts";
 
 const addAll = openByHand();
 

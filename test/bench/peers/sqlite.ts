@@ -37,3 +37,13 @@ export function storeInto(database: Database): (plant: HandPlant) => Outcome {
     return row !== null && isRowOf(plant, row) ? "stored" : "conflict";
   };
 }
+
+/**
+ * Opens `plants.db`, as durable as plant-store's, and returns the function that stores a batch in
+ * one transaction. SQLite makes its own checkpoints, every 1,000 pages.
+ */
+export function openByHand(): (batch: readonly HandPlant[]) => Outcome[] {
+  const database = openPlants();
+  const addOne = storeInto(database);
+  return database.transaction((batch: readonly HandPlant[]) => batch.map(addOne)).immediate;
+}
