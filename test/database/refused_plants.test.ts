@@ -57,6 +57,17 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
       'refused by constraint "by_text" of table "plants" (23505)',
     ],
     [
+      "the key of a trigger's table",
+      [
+        "CREATE TABLE ledger (id bigint PRIMARY KEY)",
+        "INSERT INTO ledger VALUES (13)",
+        `CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
+          $$ BEGIN INSERT INTO ledger VALUES (NEW.id); RETURN NEW; END $$`,
+        "CREATE TRIGGER note AFTER INSERT ON plants FOR EACH ROW EXECUTE FUNCTION note()",
+      ],
+      'refused by constraint "ledger_pkey" of table "ledger" (23505)',
+    ],
+    [
       "a type",
       [`ALTER TABLE plants ALTER "${OPTIONAL_TEXT}" TYPE varchar(9)`],
       "a column's type, or a function, refuses a value: PostgreSQL's log says which (22001)",

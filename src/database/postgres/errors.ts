@@ -36,7 +36,7 @@ export function toFailure(error: unknown): unknown {
 
     // ON CONFLICT misses a plant of a rival if the primary key, or that of a partition, is being built
     // anew (`…_ccnew`).
-    if (code === "23505" && /_pkey(?:_|$)/.test(error.constraint ?? ""))
+    if (code === "23505" && /^plants_pkey(?:_|$)|_pkey_cc/.test(error.constraint ?? ""))
       return new PostgresFailure("REINDEX");
 
     if (error.routine === "exec_stmt_raise") {
