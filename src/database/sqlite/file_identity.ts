@@ -7,17 +7,18 @@ import { databaseFile, walFile, walFileBytes } from "./path.ts";
 /** Why a commit that is on the disk may not be acknowledged. */
 export interface Loss {
   readonly reason: string;
-  /** Whether only a new process can store plants again. */
-  readonly isFinal: boolean;
-  /** Whether another database is at the path: SQLite would read the WAL into it. */
-  readonly isReplaced?: boolean | undefined;
   /**
-   * Whether only the WAL is gone: no other is in its place, and its index is still there, by which all
-   * processes see each other.
+   * What was lost. A file may come back; after any other loss only a new process can store plants
+   * again:
+   *
+   * - `file`: no path leads to the database;
+   * - `replaced`: another database is at the path, and SQLite would read the WAL into it;
+   * - `wal`: the WAL is gone, and no other is in its place;
+   * - `files`: the WAL, and more: another one is in its place, or its index is gone, too;
+   * - `index`: the index of the WAL: a new process finds all in the file and the WAL;
+   * - `lock`: SQLite's lock on the file.
    */
-  readonly isOnlyWal?: boolean | undefined;
-  /** Whether the file and its WAL hold all, for a new process. */
-  readonly isOnDisk?: boolean | undefined;
+  readonly lost: "file" | "replaced" | "wal" | "files" | "index" | "lock";
 }
 
 /**
@@ -40,24 +41,20 @@ export function watchFiles(path: string): () => Loss | undefined {
   return () => {
     const now = identityOf(path);
 
-    // Not final: the file may come back, as after `mv` there and back, and its WAL with it. A restart meanwhile would
-    // create an empty database outside production.
-    if (now === undefined) return { reason: lost(path), isFinal: false };
+    // It may come back, as after `mv` there and back, and its WAL with it. A restart meanwhile would create an empty
+    // database outside production.
+    if (now === undefined) return { reason: gone(path), lost: "file" };
     // SQLite never opens them again. A new process does.
-    if (now !== identity) return { reason: lost(path), isFinal: true, isReplaced: true };
+    if (now !== identity) return { reason: gone(path), lost: "replaced" };
+
+    const hasIndex = identityOf(index) === indexIdentity;
     // Behind a link, another process would look for the WAL elsewhere.
-    if (isLink(file)) return { reason: lost(wal), isFinal: true };
+    if (isLink(file)) return { reason: gone(wal), lost: "files" };
     if (identityOf(wal) !== walIdentity)
-      return {
-        reason: lost(wal),
-        isFinal: true,
-        isOnlyWal: walFileBytes(path) === 0 && identityOf(index) === indexIdentity,
-      };
+      return { reason: gone(wal), lost: hasIndex && walFileBytes(path) === 0 ? "wal" : "files" };
     // Another process would make another index, by which it does not see what this one writes, and would
     // write over it.
-    if (identityOf(index) !== indexIdentity)
-      return { reason: lost(index), isFinal: true, isOnDisk: true };
-    return undefined;
+    return hasIndex ? undefined : { reason: gone(index), lost: "index" };
   };
 }
 
@@ -109,4 +106,4 @@ function requireIdentity(path: string): string {
   return identity;
 }
 
-const lost = (path: string) => `"${path}" was removed or replaced while it was open`;
+const gone = (path: string) => `"${path}" was removed or replaced while it was open`;

@@ -29,11 +29,11 @@ export interface Saving {
 export function saveFile(
   connection: SqliteConnection,
   file: string,
-  { reason, isFinal, isReplaced, isOnlyWal, isOnDisk }: Loss,
+  { reason, lost }: Loss,
   { onSaving, lock }: Saving,
 ): string {
-  if (isOnDisk) return `${reason}; nothing is lost`;
-  if (isOnlyWal && moveWal(connection, () => lock(file)))
+  if (lost === "index") return `${reason}; nothing is lost`;
+  if (lost === "wal" && moveWal(connection, () => lock(file)))
     return `${reason}; what it held is in "${file}" now, and nothing is lost`;
 
   try {
@@ -52,10 +52,11 @@ export function saveFile(
     }
     syncDirectory(dirname(saved));
 
-    if (isReplaced) emptyWal(connection);
-    const take = isFinal
-      ? `to add it to the database that is there now, ${howToRunOn(`import ${inShell(saved)} --tokens`, file)}`
-      : `to put it back, ${howToRunOn(`restore ${inShell(saved)}`, file)}`;
+    if (lost === "replaced") emptyWal(connection);
+    const take =
+      lost === "file"
+        ? `to put it back, ${howToRunOn(`restore ${inShell(saved)}`, file)}`
+        : `to add it to the database that is there now, ${howToRunOn(`import ${inShell(saved)} --tokens`, file)}`;
     return `${reason}; all of it is saved in "${saved}": ${take}`;
   } catch (error) {
     return `${reason}, and cannot be saved beside it (${reasonOf(error)}): unless it was only moved, what is not in a backup is lost`;

@@ -67,7 +67,7 @@ export function watchLock(path: string): SharedLock {
   const canSee = isHeld();
   return {
     // SQLite never takes it again.
-    look: () => (!canSee || isHeld() ? undefined : { reason: UNLOCKED, isFinal: true }),
+    look: () => (!canSee || isHeld() ? undefined : { reason: UNLOCKED, lost: "lock" }),
     [Symbol.dispose]: close,
   };
 }

@@ -138,8 +138,9 @@ export function openStore(
     // BUG: files that are replaced after this look, and before the client has the response.
     const loss = lookAtFiles() ?? lock?.look();
     if (loss !== undefined) {
-      const error = gone(loss, { isEnd: loss.isFinal });
-      if (loss.isFinal) fail(error);
+      const isFinal = loss.lost !== "file";
+      const error = gone(loss, { isEnd: isFinal });
+      if (isFinal) fail(error);
       throw error;
     }
 
@@ -243,8 +244,9 @@ export function openStore(
 
     try {
       // A database whose WAL is gone may have another one by now, of another process.
-      const hasLostWal = loss?.isFinal && !loss.isReplaced;
-      if (!hasLostWal) run(() => void connection.query("PRAGMA wal_checkpoint(TRUNCATE)").all(), 0);
+      const isElsewhere = loss?.lost === "file" || loss?.lost === "replaced";
+      if (loss === undefined || isElsewhere)
+        run(() => void connection.query("PRAGMA wal_checkpoint(TRUNCATE)").all(), 0);
     } catch (failure) {
       error ??= failure;
     }
