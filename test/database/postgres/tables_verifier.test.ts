@@ -247,21 +247,6 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
     await expect(server.add(FERN)).rejects.toThrow(message);
   });
 
-  test.concurrent("says so if a trigger keeps a plant that was to be deleted", async () => {
-    await using database = await withTables();
-    await database.run(
-      "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RETURN NULL; END$$",
-      "CREATE TRIGGER keep BEFORE DELETE ON plants FOR EACH ROW EXECUTE FUNCTION keep()",
-    );
-    await using server = await open(database.url);
-    await server.add(FERN);
-    await expect(server.delete([FERN.id])).rejects.toMatchObject({
-      code: "internal",
-      cause: { message: "a trigger or a rule keeps plants" },
-    });
-    expect(await server.stored()).toEqual([FERN]);
-  });
-
   test.concurrent("refuses the tables of a second server that are UNLOGGED", async () => {
     await using other = await startCluster();
     for (const { url } of [cluster(), other])
