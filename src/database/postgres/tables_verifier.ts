@@ -6,14 +6,12 @@ import type { PostgresHost } from "./url.ts";
 export function tablesVerifier() {
   const verified = new Set<PostgresHost>();
   let schema: string | undefined;
-  let searchPath: string | undefined;
 
   return {
     /**
-     * The `search_path` of every later session: the schema of the tables that were verified first, and
-     * what an operator's triggers may find in others.
+     * The `search_path` of every later session: the schema of the tables that were verified first.
      */
-    searchPath: () => searchPath,
+    searchPath: () => schema,
     /**
      * Verifies what no statement would report: that the tables are those of the start, and survive
      * a crash. The lack of a privilege would show late, and only sometimes: a new plant needs fewer
@@ -41,7 +39,6 @@ export function tablesVerifier() {
       if (missing.length > 0)
         throw new PostgresFailure("UNSAFE", `the user lacks ${missing.join(", ")}: GRANT it`);
 
-      searchPath ??= `${expected}, ${tables[0]?.path}`;
       schema = expected;
       verified.add(host);
     },
@@ -66,14 +63,12 @@ interface Table {
   readonly schema: string | null;
   /** The table or one of its partitions, if it is UNLOGGED. */
   readonly unlogged: string | null;
-  /** The `search_path`. */
-  readonly path: string;
   /** Privileges that a server needs, and the role lacks. Locking a row to read it needs UPDATE. */
   readonly missing_privileges: string | null;
 }
 
 /** One row for each table. It takes no lock, so it never waits. */
-const TABLES = `SELECT name, quote_ident(nspname) AS schema, current_setting('search_path') AS path,
+const TABLES = `SELECT name, quote_ident(nspname) AS schema,
     (SELECT min(part.relname) FROM pg_catalog.pg_class AS part WHERE part.relpersistence <> 'p'
       AND (part.oid = found.oid OR part.oid IN (SELECT relid FROM pg_partition_tree(found.oid)))) AS unlogged,
     (SELECT string_agg(privilege || ' on ' || name, ', ')

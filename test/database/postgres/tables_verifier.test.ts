@@ -293,25 +293,6 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
     },
   );
 
-  test.concurrent("lets a trigger find what another schema of the search_path has", async () => {
-    await cluster().run(
-      "CREATE ROLE auditor SUPERUSER LOGIN",
-      "ALTER ROLE auditor SET search_path = plants, public",
-    );
-    await using database = await cluster().newDatabase();
-    await database.run(
-      "CREATE SCHEMA plants",
-      "CREATE FUNCTION public.seen() RETURNS boolean LANGUAGE sql AS 'SELECT true'",
-    );
-    await using server = await open(as("auditor", database.url));
-    await database.run(
-      ...trigger("PERFORM seen(); RETURN NEW;", "plants.plants").map((statement) =>
-        statement.replace("ours()", "public.ours()"),
-      ),
-    );
-    expect(await server.add(FERN)).toEqual(["added"]);
-  });
-
   test.concurrent(
     "makes no second set of tables in a schema that search_path finds first",
     async () => {
