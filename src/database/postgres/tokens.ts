@@ -131,29 +131,10 @@ export async function readTokens({ query }: Connection): Promise<readonly TokenR
   return (await query<TokenRow>(LIST, ["-infinity", "{}"])).map(recordOf);
 }
 
-function recordOf({ name, digest, scopes, ...times }: TokenRow): TokenRecord {
-  return {
-    name,
-    digest: new Uint8Array(digest),
-    scopes: parseScopes(scopes),
-    createdAt: dateOf(times.createdAt),
-    expiresAt: times.expiresAt && dateOf(times.expiresAt),
-    revokedAt: times.revokedAt && dateOf(times.revokedAt),
-    lastUsedAt: times.lastUsedAt && dateOf(times.lastUsedAt),
-  };
-}
-
-/** The first and the last moment of the years 1 to 9999. */
-const [FIRST_MS, LAST_MS] = [-62_135_596_800_000, 253_402_300_799_999];
-
-/**
- * A moment that SQL has stored, which may be `infinity` or in a year that no `Date` has: then the last
- * or the first one that every database and format can have.
- */
-function dateOf(moment: Date): Date {
-  // The client gives `Infinity` for `infinity`, and an invalid date after the year 275760.
-  const ms = Number(moment);
-  return new Date(Number.isNaN(ms) ? LAST_MS : Math.min(Math.max(ms, FIRST_MS), LAST_MS));
+function recordOf(row: TokenRow): TokenRecord {
+  // Bun's client gives the number for `infinity`, by which SQL says never.
+  const expiresAt = Number(row.expiresAt) === Infinity ? null : row.expiresAt;
+  return { ...row, digest: new Uint8Array(row.digest), scopes: parseScopes(row.scopes), expiresAt };
 }
 
 /** The time limit for tokens, in milliseconds. */

@@ -164,19 +164,11 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     },
   );
 
-  test.concurrent("a token may end at a time that SQL has and no Date", async () => {
+  test.concurrent("a token that SQL lets end at infinity does not expire", async () => {
     await using database = await openDatabase(cluster());
     await database.tokens.add(tokenNamed("a"));
-
-    for (const [at, date] of [
-      ["infinity", "9999-12-31T23:59:59.999Z"],
-      ["294000-01-01", "9999-12-31T23:59:59.999Z"],
-      ["-infinity", "0001-01-01T00:00:00.000Z"],
-      ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00.000Z"],
-    ]) {
-      await database.run(`UPDATE tokens SET expires_at = '${at}'`);
-      expect(JSON.stringify(await database.tokens.list())).toContain(`"expiresAt":"${date}"`);
-    }
+    await database.run("UPDATE tokens SET expires_at = 'infinity'");
+    expect(await database.tokens.list()).toMatchObject([{ name: "a", expiresAt: null }]);
   });
 
   test.concurrent(
