@@ -148,7 +148,8 @@ async function createToken({ argument: name, flags, adapter, io }: Call): Promis
 
 async function whyNotAdded(tokens: TokenStore, name: string, toDelete: string): Promise<string> {
   const known = (await tokens.list()).find((token) => token.name === name);
-  if (known === undefined || known.revokedAt === null) return "the name is taken";
+  if (known === undefined || known.revokedAt === null)
+    return `the name is taken; if nobody has its secret, ${toDelete}`;
 
   return `a revoked token has this name; to free it, ${toDelete}`;
 }

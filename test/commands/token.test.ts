@@ -163,7 +163,11 @@ const refused: [string[], number, string][] = [
     2,
     `Cannot use --expires ${expires}: expected a number and its unit, such as 90d: m, h or d for minutes, hours or days; at most 36500d`,
   ]),
-  [["create", "taken"], 1, 'Cannot create token "taken" in "plants.db": the name is taken'],
+  [
+    ["create", "taken"],
+    1,
+    'Cannot create token "taken" in "plants.db": the name is taken; if nobody has its secret, run',
+  ],
   [["revoke", "nobody"], 1, 'Cannot revoke token "nobody" in "plants.db": no token has this name'],
   [
     ["list", "--database", "file:missing.db"],
