@@ -472,7 +472,7 @@ async function* splitLines(
       length += part.length;
       if (length > maxBytes)
         throw new CommandError(
-          `Cannot add plants: line ${number} must have at most ${maxBytes} bytes`,
+          `Cannot add line ${number}: it must have at most ${maxBytes} bytes; remove it, and run the import again`,
         );
       if (end === -1) break;
 

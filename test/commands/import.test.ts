@@ -286,7 +286,8 @@ test("import takes a line of 64 MiB, and ends at one that is longer", async () =
   expect(await importedFrom(database.path, [...longest, "\n", ...endless])).toEqual({
     exitCode: 1,
     stdout: "",
-    stderr: "Cannot add plants: line 2 must have at most 67108864 bytes\n",
+    stderr:
+      "Cannot add line 2: it must have at most 67108864 bytes; remove it, and run the import again\n",
   });
   expect(await exported(database.path)).toBe(`${longest.join("")}\n`);
 });
