@@ -226,7 +226,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
       const url = database.url.replace("postgres@", "reader@");
       expect(await call(url, ["restore", saved])).toEqual({
         exitCode: 1,
-        line: `Cannot restore into database "${database.name}": the user lacks a privilege (42501)`,
+        line: `Cannot restore into database "${database.name}": the user lacks a privilege, or row level security applies to it (42501)`,
       });
       // A backup needs no more.
       expect(await call(url, ["backup", directory.at("as_reader.db")])).toMatchObject({

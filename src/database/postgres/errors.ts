@@ -164,7 +164,7 @@ const WORDS: Readonly<Record<string, string>> = {
   "3D000": "it has no such database",
   "40001":
     "another transaction conflicts with it; a standby that is only read needs hot_standby_feedback = on",
-  "42501": "the user lacks a privilege",
+  "42501": "the user lacks a privilege, or row level security applies to it",
   "42703": `a plant-store table lacks a column: ${howToRun("migrate")}, or restore it`,
   "42710": NAME_TAKEN,
   "42P01": "a plant-store table is missing: restore the backup",

@@ -333,7 +333,7 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
 
       await using reader = await open(as("reader", database.url), { access: "read" });
       const refused = new Error(
-        `Cannot read database "${database.name}": the user lacks a privilege (42501)`,
+        `Cannot read database "${database.name}": the user lacks a privilege, or row level security applies to it (42501)`,
       );
       await expect(reader.stored()).rejects.toThrow(refused);
       // It does not apply to the owner,
