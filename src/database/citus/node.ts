@@ -47,15 +47,15 @@ export class CitusNode {
     // The map may name another server later.
     const hosts = () => this.#map().hosts.get(id) ?? [];
     const servers = id === 0 ? coordinator : coordinator.at(hosts);
-    const tables = {
-      searchPath: () => this.#map().schema,
-      verify: (connection: Parameters<typeof verifyNode>[0]) => verifyNode(connection, id),
-    };
     const connect = async () => {
       try {
         if (id !== 0 && hosts().length === 0)
           throw new PostgresFailure("NO_SERVER", "the coordinator no longer names a server for it");
-        return await servers.connect({ tables, prepares: false });
+        return await servers.connect({
+          searchPath: this.#map().schema,
+          verify: (connection) => verifyNode(connection, id),
+          prepares: false,
+        });
       } catch (error) {
         events.onUnreachable();
         throw error;

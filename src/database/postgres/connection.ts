@@ -45,16 +45,8 @@ export interface ConnectionOptions {
   readonly acceptsStandby?: boolean | undefined;
   /** Verifies the server. @default accepts all */
   readonly verify?: ((connection: Connection) => Promise<void>) | undefined;
-  /**
-   * Gives the session its `search_path`, and verifies the tables there. @default uses the role's,
-   * and accepts all
-   */
-  readonly tables?:
-    | {
-        searchPath(): string | undefined;
-        verify(connection: Connection): Promise<void>;
-      }
-    | undefined;
+  /** The `search_path` of the session. @default the role's */
+  readonly searchPath?: string | undefined;
 }
 
 /** When the server ends a statement, in milliseconds, unless it is about to commit. */
@@ -77,16 +69,20 @@ export async function connectTo(
   url: PostgresUrl,
   options: ConnectionOptions = {},
 ): Promise<Connection> {
-  const { statementTimeoutMs = STATEMENT_TIMEOUT_MS, prepares = true, verify, tables } = options;
+  const {
+    statementTimeoutMs = STATEMENT_TIMEOUT_MS,
+    prepares = true,
+    verify,
+    searchPath,
+  } = options;
   const { acceptsStandby = false } = options;
   let isOpen = true;
   const nonce = crypto.randomUUID();
 
-  const schema = tables?.searchPath();
   const session = {
     [NONCE]: nonce,
     statement_timeout: statementTimeoutMs,
-    ...(schema !== undefined && { search_path: schema }),
+    ...(searchPath !== undefined && { search_path: searchPath }),
   };
 
   let client: Bun.SQL | undefined;
@@ -144,7 +140,6 @@ export async function connectTo(
     };
 
     await verify?.(connection);
-    await tables?.verify(connection);
     return connection;
   }
 }

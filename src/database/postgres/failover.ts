@@ -71,9 +71,14 @@ export function failover(
     options?: ConnectionOptions,
   ): Promise<Connection> {
     try {
-      // One server has no other that could have taken over.
-      const verify = hosts().length > 1 ? timelines.verify : undefined;
-      const connection = await connectTo(host, latest, { ...options, verify });
+      const connection = await connectTo(host, latest, {
+        ...options,
+        async verify(opened) {
+          // One server has no other that could have taken over.
+          if (hosts().length > 1) await timelines.verify(opened);
+          await options?.verify?.(opened);
+        },
+      });
       silent.delete(host);
       return connection;
     } catch (error) {

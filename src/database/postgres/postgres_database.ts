@@ -25,7 +25,7 @@ import { durablePage } from "./pages.ts";
 import { countPlants, deletePlants, findPlants } from "./plants_by_id.ts";
 import { Pool, poolMetrics, type PoolOptions } from "./pool.ts";
 import { batchAdder, probe } from "./postgres_plants.ts";
-import { tablesVerifier } from "./tables_verifier.ts";
+import { verifyTables } from "./tables_verifier.ts";
 import { postgresTokens } from "./tokens.ts";
 import { describeHost, howToRun, parsePostgresUrl, type PostgresUrl } from "./url.ts";
 
@@ -143,12 +143,13 @@ export async function openPostgres(
   const { url, servers } = reached;
   const { access = "create", maxInFlight = MAX_IN_FLIGHT, isServing = false } = options;
 
-  // A role that only reads needs less of the tables. If one is missing, its statement fails.
-  const tables = access === "read" ? undefined : tablesVerifier();
+  /** Of every later session, wherever the role's `search_path` leads by then. */
+  let searchPath: string | undefined;
   await onFirst(reached, SCHEMA_TIMEOUT_MS, async (connection) => {
     if (!options.acceptsDistributed) await refuseDistributed(connection);
     if (await requireSchema(connection, options)) options.onCreate?.(url.database);
-    await tables?.verify(connection);
+    // A role that only reads needs less of the tables. If one is missing, its statement fails.
+    if (access !== "read") searchPath = await verifyTables(connection);
   });
   reached.connection.close();
 
@@ -157,7 +158,7 @@ export async function openPostgres(
     new Pool({
       ...more,
       size,
-      connect: () => servers.connect({ statementTimeoutMs: more.replyLimitMs, tables }),
+      connect: () => servers.connect({ statementTimeoutMs: more.replyLimitMs, searchPath }),
       current: servers.current,
       onSilence: servers.suspect,
     });

@@ -1,48 +1,31 @@
 import type { Connection } from "./connection.ts";
 import { PostgresFailure } from "./errors.ts";
-import type { PostgresHost } from "./url.ts";
 
-/** Creates a verifier of the tables that a server writes. It verifies each host once. */
-export function tablesVerifier() {
-  const verified = new Set<PostgresHost>();
-  let schema: string | undefined;
+/**
+ * Verifies what no statement would report: that the tables are in one schema, and survive a crash. The
+ * lack of a privilege would show late, and only sometimes: a new plant needs fewer than a retry.
+ *
+ * Nothing else is verified. Other changes of an operator make a statement fail, or its outcome no
+ * success: each row that is inserted or found is compared with what was sent. Only a trigger that runs
+ * after that may change a plant that gets a 200.
+ *
+ * @returns The schema, as an identifier.
+ * @throws {PostgresFailure} `UNSAFE`. The message says in one line what is wrong, and what to do.
+ */
+export async function verifyTables({ query }: Connection): Promise<string> {
+  const tables = await query<Table>(TABLES);
+  const schema = tables[0]?.schema ?? "";
 
-  return {
-    /**
-     * The `search_path` of every later session: the schema of the tables that were verified first.
-     */
-    searchPath: () => schema,
-    /**
-     * Verifies what no statement would report: that the tables are those of the start, and survive
-     * a crash. The lack of a privilege would show late, and only sometimes: a new plant needs fewer
-     * than a retry.
-     *
-     * Nothing else is verified. Other changes of an operator make a statement fail, or its outcome
-     * no success: each row that is inserted or found is compared with what was sent. Only a trigger
-     * that runs after that may change a plant that gets a 200.
-     *
-     * @throws {PostgresFailure} `UNSAFE`. The message says in one line what is wrong, and what to
-     *   do.
-     */
-    async verify({ query, host }: Connection): Promise<void> {
-      if (verified.has(host)) return;
+  for (const table of tables) {
+    const problem = misplaced(table, schema) ?? unlogged(table);
+    if (problem !== undefined) throw new PostgresFailure("UNSAFE", problem);
+  }
 
-      const tables = await query<Table>(TABLES);
-      const expected = schema ?? tables[0]?.schema ?? "";
+  const missing = tables.flatMap(({ missing_privileges }) => missing_privileges ?? []);
+  if (missing.length > 0)
+    throw new PostgresFailure("UNSAFE", `the user lacks ${missing.join(", ")}: GRANT it`);
 
-      for (const table of tables) {
-        const problem = misplaced(table, expected) ?? unlogged(table);
-        if (problem !== undefined) throw new PostgresFailure("UNSAFE", problem);
-      }
-
-      const missing = tables.flatMap(({ missing_privileges }) => missing_privileges ?? []);
-      if (missing.length > 0)
-        throw new PostgresFailure("UNSAFE", `the user lacks ${missing.join(", ")}: GRANT it`);
-
-      schema = expected;
-      verified.add(host);
-    },
-  };
+  return schema;
 }
 
 function misplaced({ name, schema }: Table, expected: string): string | undefined {

@@ -5,7 +5,7 @@ import { parsePostgresUrl } from "../../../src/database/postgres/url.ts";
 import { PlantStoreError } from "../../../src/errors.ts";
 import type { NewPlant } from "../../../src/plant/plant.ts";
 import { fern, insertOf, ivy, OPTIONAL_TEXT, TEXT } from "../../support/plants.ts";
-import { type PostgresCluster, skipsCluster, startCluster } from "../../support/postgres.ts";
+import { type PostgresCluster, skipsCluster } from "../../support/postgres.ts";
 import { openPostgres, probe, withCluster } from "../../support/postgres_database.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 
@@ -245,31 +245,6 @@ describe.skipIf(skipsCluster())("openPostgres() on tables that somebody has chan
       'a plant-store table lacks a column: run plant-store migrate --database "$DATABASE_URL", or restore it (42703)';
     await expect(probe(server)).rejects.toThrow(message);
     await expect(server.add(FERN)).rejects.toThrow(message);
-  });
-
-  test.concurrent("refuses the tables of a second server that are UNLOGGED", async () => {
-    await using other = await startCluster();
-    for (const { url } of [cluster(), other])
-      await (await open(url("postgres")))[Symbol.asyncDispose]();
-    await other.run("ALTER TABLE plants SET UNLOGGED");
-
-    const hosts = [cluster(), other].map(({ port }) => `127.0.0.1:${port}`).join();
-    await using server = await open(`postgres://postgres@${hosts}/postgres`);
-    expect(await server.add(FERN)).toEqual(["added"]);
-
-    await cluster().run("ALTER DATABASE postgres SET default_transaction_read_only = on");
-    await disconnect(cluster());
-
-    // The first host may be back in a moment, so each try takes all of its time.
-    const reason = `127.0.0.1:${other.port}: ${unlogged("plants")}`;
-    while (!(await refusal()).includes(reason));
-
-    async function refusal(): Promise<string> {
-      const adding = server.plants.add([FERN], { timeoutMs: 1_000 });
-      const error = (await adding.catch((thrown: unknown) => thrown)) as PlantStoreError;
-      expect(error).toMatchObject({ code: "storage_unavailable" });
-      return Bun.inspect(error.cause);
-    }
   });
 
   test.concurrent(
