@@ -127,16 +127,23 @@ test("the README's lines check and unpack an archive, whose program runs in an e
   expect(await server.stop()).toBe(0);
 });
 
+/** In a repository of its own: the owner fills in the address of this one. */
 test("a release is refused while the repository has a placeholder for its address", async () => {
-  using folder = emptyDirectory();
-  const { exitCode, stderr } = await Bun.$`.ci/release ${folder.path}/release`
-    .cwd(ROOT)
-    .nothrow()
-    .quiet();
+  using repository = emptyDirectory();
+  const root = repository.path;
+  await Bun.write(repository.at(".ci/release"), Bun.file(join(ROOT, ".ci/release")));
+  // In parts, so that no release finds it here.
+  await Bun.write(
+    repository.at("package.json"),
+    `"https://git.${"example"}.org/OWNER/plant-store"\n`,
+  );
+  await Bun.$`git init --quiet && git add --all`.cwd(root);
+
+  const { exitCode, stderr } = await Bun.$`bash .ci/release release`.cwd(root).nothrow().quiet();
   expect(exitCode).toBe(1);
   expect(stderr.toString()).toStartWith("Cannot build a release with these placeholders");
-  expect(stderr.toString()).toContain("package.json:");
-  expect(readdirSync(folder.path)).toEqual([]);
+  expect(stderr.toString()).toContain("package.json:1:");
+  expect(readdirSync(root)).not.toContain("release");
 });
 
 test("a second build has the same bytes", async () => {
