@@ -13,12 +13,12 @@ import { membersWith, OPTIONAL_TEXT } from "../support/plants.ts";
 import { TEST_TIMEOUT_MS } from "../support/program.ts";
 import { anyRequest, requestAtLimit } from "../support/requests.ts";
 import { readError, readPlant } from "../support/responses.ts";
+import { scaled } from "../support/scale.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-// A failure prints its seed and path: PROPERTY_SEED runs it again, PROPERTY_RUNS (a factor) looks
-// further.
-const { PROPERTY_SEED, PROPERTY_RUNS = "1" } = process.env;
+// A failure prints its seed and path.
+const { TEST_SEED } = process.env;
 
 const OPTIONS = { token: TOKEN, maxBodyBytes: 400 };
 
@@ -60,10 +60,10 @@ test.each<[what: string, requests: fc.Arbitrary<WireRequest>, runs: number]>([
       },
     );
 
-    const numRuns = runs * Number(PROPERTY_RUNS);
+    const numRuns = runs * scaled(1, 20);
     await fc.assert(property, {
       numRuns,
-      ...(PROPERTY_SEED !== undefined && { seed: Number(PROPERTY_SEED) }),
+      ...(TEST_SEED !== undefined && { seed: Number(TEST_SEED) }),
     });
   },
 );
