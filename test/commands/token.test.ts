@@ -8,12 +8,12 @@ import { executable } from "../support/executable.ts";
 import {
   emptyDirectory,
   runToEnd,
-  startOnTerminal,
   startServer,
   TEST_TIMEOUT_MS,
   USER,
 } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
+import { startOnTerminal } from "./terminal.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
