@@ -7,7 +7,7 @@ export interface RefusedAction {
   readonly action: string;
   /** The name of the database in messages. */
   readonly database: string;
-  /** Advice for the user. @default none */
+  /** What to do if it may be done nevertheless. @default nothing */
   readonly advice?: string;
 }
 
@@ -21,7 +21,8 @@ export function toCommandError(
 ): unknown {
   const reason = reasonOfRefusal(error);
   if (reason === undefined) return error;
-  const ending = advice === undefined ? "" : `; ${advice}`;
+  // As it is, PostgreSQL's own error: it refused, as for a lack of privileges, and did nothing.
+  const ending = advice === undefined || error instanceof DatabaseFailure ? "" : `; ${advice}`;
   return new CommandError(`Cannot ${action} in database "${database}": ${reason}${ending}`, {
     cause: error,
   });

@@ -32,8 +32,8 @@ export async function verifySession(
 export const NONCE = "plant_store.nonce";
 
 /**
- * Settings that change what statements store and return. Given when a
- * connection starts, they override those of the role, the database and `postgresql.conf`.
+ * Settings that change what statements store and return. Given when a connection starts, they override
+ * those of the role, the database and `postgresql.conf`.
  */
 export const SESSION_SETTINGS = {
   // "off" stores an absent tag as the text 'NULL'.
