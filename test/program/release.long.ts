@@ -43,6 +43,10 @@ type System = keyof typeof SYSTEMS;
 const titleOf = (system: System) => `plant-store-${version()}-${system}`;
 const PACKAGE = `plant-store-${packageJson.version}.tgz`;
 
+/** The last release, which the README's lines fetch. */
+const [, RELEASED = ""] =
+  /^## (\d+\.\d+\.\d+) - /m.exec(readFileSync(join(ROOT, "CHANGELOG.md"), "utf8")) ?? [];
+
 /** What is built: for an operator's machine, and for another system. */
 const BUILT = scaled<readonly System[]>(
   ["linux-x64", "windows-x64"],
@@ -62,7 +66,7 @@ async function buildRelease(folder: string, ...systems: readonly System[]): Prom
 test("a release has an archive for each system, packages, and their checksums", async () => {
   const archives = BUILT.map((system) => `${titleOf(system)}.tar.gz`);
   const packages = readdirSync(release.path).filter((name) => /\.(?:deb|rpm)$/.test(name));
-  const version = String.raw`1\.0\.0[\w~+.]*`;
+  const version = String.raw`\d+\.\d+\.\d+[\w~+.]*`;
   const names = [`plant-store_${version}_amd64.deb`, `plant-store-${version}-1.x86_64.rpm`];
   const ofArm = [`plant-store_${version}_arm64.deb`, `plant-store-${version}-1.aarch64.rpm`];
   for (const name of BUILT.includes("linux-arm64") ? [...names, ...ofArm] : names)
@@ -102,7 +106,7 @@ test("the README's lines check and unpack an archive, whose program runs in an e
   using directory = emptyDirectory();
   const lines = (blocks("Quick start", "sh").find((block) => block.includes("SHA256SUMS")) ?? "")
     .replace(/https:\S+\/v[\d.]+/, `file://${release.path}`)
-    .replaceAll(packageJson.version, version())
+    .replaceAll(RELEASED, version())
     .trim()
     .split("\n");
   const program = [directory.at(lines.pop() ?? "")];
