@@ -12,7 +12,7 @@ import { post, TOKEN } from "../support/client.ts";
 import { skipsTmpfs, smallDisk } from "../support/disks.ts";
 import { guideProject } from "../support/guide_project.ts";
 import { blocks, guides, section } from "../support/guides.ts";
-import { missing, skipped } from "../support/missing.ts";
+import { skipped } from "../support/missing.ts";
 import {
   COMPILERS,
   MODULE_RUNTIMES,
@@ -141,20 +141,6 @@ test("the dependencies are what the module imports, and the peers that Elysia as
   expect(Object.keys(packageJson.dependencies).toSorted()).toEqual(
     [...new Set([...imported, ...peers])].toSorted(),
   );
-});
-
-const skipsNode = Bun.which("node") === null && missing("the package's program under Node");
-
-test.skipIf(skipsNode)("the package's program says under Node that it needs Bun", async () => {
-  const program = [
-    "node",
-    join(project.path, "node_modules/plant-store", packageJson.bin["plant-store"]),
-  ];
-  expect(await runToEnd({ program, cwd: project.path, args: ["serve"] })).toMatchObject({
-    exitCode: 1,
-    stdout: "",
-    stderr: "plant-store needs Bun: npm install --global --allow-scripts=bun bun\n",
-  });
 });
 
 test("bunx plant-store runs from the packed tarball, and finds there all that it needs", async () => {
