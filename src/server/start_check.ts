@@ -83,9 +83,9 @@ const PROBE_TIMEOUT_MS = 1_000;
 
 /** Whether a server responds on the port: with HTTPS or without, since that may be the change. */
 async function isServed(config: Config): Promise<boolean> {
-  const { host } = new URL(originOf(config));
+  const origin = originOf({ ...config, tls: undefined });
   const probes = ["http", "https"].map(async (scheme) => {
-    const response = await fetch(`${scheme}://${host}/livez`, {
+    const response = await fetch(`${origin.replace("http", scheme)}/livez`, {
       redirect: "manual",
       signal: AbortSignal.timeout(PROBE_TIMEOUT_MS),
       tls: { rejectUnauthorized: false },

@@ -163,7 +163,8 @@ test.each<[what: string, environment: Record<string, string>, refusal: RegExp]>(
     /^Cannot open database .*: there is no such file/,
   ],
   ["a setting", { PORT: "abc" }, /^Cannot use PORT=abc: expected/],
-  ["an address", { HOST: "nobody.invalid" }, /^Cannot listen on nobody.invalid:3000: this machine/],
+  ["an address", { HOST: "192.0.2.256" }, /^Cannot listen on 192.0.2.256:3000: this machine/],
+  ["a name", { HOST: "nobody.invalid" }, /^Cannot listen on nobody.invalid:3000: this machine/],
   [
     "a file of tokens",
     { AUTH_TOKENS_FILE: "missing" },
