@@ -25,19 +25,18 @@ import { requireNotRoot, requireOwnDirectory } from "./trust.ts";
 import { reasonOfCall, startWorker } from "./worker_calls.ts";
 
 /**
- * Copies a database, as it is at one moment after the call, into a new file, even while a server
- * writes to it. The file appears complete, checked and fsynced, or not at all, and never replaces
- * another one.
+ * Copies a snapshot of a database into a new file, even while a server writes to the database. The file
+ * appears complete, checked and fsynced, or not at all. It never replaces another file.
  *
- * Copies no file that is marked as corrupt: the copy could be sound, and lack plants. Copies to no
- * path with the files of another database beside it. Removes what killed backups left in the same
- * directory.
+ * Refuses a database that is marked as corrupt: the copy could pass its check, and still lack plants.
+ * Refuses a target that has the WAL or journal of another database beside it. Removes the drafts of
+ * killed backups from the target's directory.
  *
  * @param target An absolute path.
  * @returns The number of plants in the copy; `undefined` if stopped, which leaves no file.
- * @throws {DatabaseError} If the database cannot be read or copied, or is marked as corrupt; if the
- *   target's directory has no hard links, or another user can replace what is in it.
- * @throws {Error} The system's, if the file is there already or cannot be written.
+ * @throws {DatabaseError} If the database cannot be copied or is marked as corrupt. Also if the target's
+ *   directory has no hard links, or another user can replace its files.
+ * @throws {Error} The system's error if the file exists or cannot be written.
  */
 export async function backupSqlite(
   path: string,
@@ -62,30 +61,30 @@ export async function backupSqlite(
   return await makeBackup(target, { copyInto, mode: statSync(path).mode, stop: options.stop });
 }
 
-/** Writes the snapshot of another database, as {@linkcode backupSqlite} copies one of SQLite. */
+/** Writes the snapshot of another kind of database, as {@linkcode backupSqlite} does for SQLite. */
 export const writeBackup: BackupFormat["write"] = async (target, openSnapshot, options) => {
   async function copyInto(draft: string): Promise<number | undefined> {
     await using snapshot = await openSnapshot();
     // The database may take minutes before the first page.
     return await withAbort(copySnapshot(snapshot, draft, options), options.stop);
   }
-  // PostgreSQL has no owner on this machine: the target's directory has.
+  // A PostgreSQL database has no owner on this machine, so the owner of the target's directory counts.
   becomeOwner(target);
   return await makeBackup(target, { copyInto, mode: 0o600, stop: options.stop });
 };
 
 interface BackupOptions {
-  /** Copies the database into an empty file. Returns how many plants; `undefined` if stopped. */
+  /** Copies the database into an empty file. Returns the number of plants; `undefined` if stopped. */
   readonly copyInto: (draft: string) => Promise<number | undefined>;
   /** The permissions of the backup. */
   readonly mode: number;
   readonly stop: AbortSignal;
 }
 
-/** Makes a backup beside its place, checks it, and puts it there. */
+/** Makes a backup in a draft beside the target, checks it, and gives it the target's name. */
 async function makeBackup(target: string, { copyInto, mode, stop }: BackupOptions) {
   makeDirectory(target);
-  // Without links, which could lead elsewhere in a moment.
+  // Resolve links now: later they could lead elsewhere.
   const directory = await realpath(dirname(target));
   const file = join(directory, basename(target));
   requireOwnPlace(file, target);
@@ -93,7 +92,7 @@ async function makeBackup(target: string, { copyInto, mode, stop }: BackupOption
 
   await using draft = await draftIn(directory);
   const plants = await copyInto(draft.path).catch((error: Error) => {
-    // The copy's disk: reading the database takes no space.
+    // Only the target's disk can be full: reading the database takes no space.
     if (!isFull(error)) throw error;
     throw new DatabaseError(`Cannot back up to "${target}": no space left on device`, {
       cause: error,
@@ -108,7 +107,7 @@ async function makeBackup(target: string, { copyInto, mode, stop }: BackupOption
 
   await complete(draft, mode);
   requireNothingBeside(file);
-  // Unlike a rename, this fails if there is a file by now.
+  // Unlike rename, link fails if the target exists by now.
   await link(draft.path, file);
   await draft.parent.sync();
   return plants;
@@ -119,14 +118,15 @@ function isFull(error: unknown): boolean {
   return primaryCodeOf(error) === CODES.FULL;
 }
 
-/** Writes a snapshot into an empty file, which is read only once it is complete. */
+/** Writes a snapshot into an empty file. Nobody reads the file before it is complete. */
 async function copySnapshot(
   snapshot: Snapshot,
   path: string,
   { stop }: ReadOptions,
 ): Promise<number | undefined> {
   using client = new Client(path, { readwrite: true, safeIntegers: true, strict: true });
-  // A draft that fails is removed, and one that is complete is fsynced. Bun's SQLite refuses OFF.
+  // Neither needs to survive a crash: a failed draft is removed, a complete one is fsynced. Bun's SQLite
+  // refuses journal_mode = OFF.
   client.run("PRAGMA journal_mode = MEMORY");
   client.run("PRAGMA synchronous = OFF");
   applyMigrations(client);
@@ -152,7 +152,7 @@ async function copySnapshot(
   return plants;
 }
 
-/** Whoever can replace a draft by a directory of theirs gets all plants. */
+/** Refuses a directory where another user could replace the draft, and so get all plants. */
 function requireOwnPlace(file: string, target: string): void {
   try {
     requireNotRoot(dirname(file), "its directory");
@@ -163,14 +163,15 @@ function requireOwnPlace(file: string, target: string): void {
   }
 }
 
-/** VACUUM copies what it can reach: the copy of a corrupt tree is sound, with rows missing. */
+/** Refuses a file that is marked as corrupt: VACUUM skips rows that a corrupt tree does not lead to. */
 function requireSource(path: string): void {
   const advice = () => `to check it, ${howToRunOn("check", databaseFile(path))}`;
   withFileError("copy", path, () => requireUnmarked(path, advice));
 }
 
 /**
- * SQLite would take the WAL of an earlier database for that of the copy, and read the older plants.
+ * Refuses a target with the WAL or journal of an earlier database beside it: SQLite would apply that
+ * to the copy.
  */
 function requireNothingBeside(target: string): void {
   const left = [`${target}-wal`, `${target}-journal`].find(
@@ -190,7 +191,7 @@ async function vacuumInto(path: string, target: string, { stop }: ReadOptions) {
   try {
     return await withAbort(reader.call("copy", path, target), stop);
   } finally {
-    // A stopped copy may write for another moment, into a directory that is removed.
+    // A stopped copy may go on writing for a moment, into a directory that is then removed.
     reader.terminate();
   }
 }

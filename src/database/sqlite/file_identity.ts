@@ -1,34 +1,33 @@
-// Which file is at a path, and whether it is still the one that SQLite has open.
+// Detects when the file at a path is no longer the file that SQLite has open.
 import { lstatSync, statSync } from "node:fs";
 
 import { DatabaseError } from "../database.ts";
 import { databaseFile, walFile, walFileBytes } from "./path.ts";
 
-/** Why a commit that is on the disk may not be acknowledged. */
+/** The loss of a database's files or of its lock. No commit may be acknowledged after it. */
 export interface Loss {
   readonly reason: string;
   /**
-   * What was lost. A file may come back; after any other loss only a new process can store plants
-   * again:
+   * What was lost. A missing file may come back. After any other loss, only a new process can store
+   * plants again.
    *
-   * - `file`: no path leads to the database;
-   * - `replaced`: another database is at the path, and SQLite would read the WAL into it;
-   * - `wal`: the WAL is gone, and no other is in its place;
-   * - `files`: the WAL, and more: another one is in its place, or its index is gone, too;
-   * - `index`: the index of the WAL: a new process finds all in the file and the WAL;
+   * - `file`: the path has no file.
+   * - `replaced`: the path has another file. SQLite would apply the WAL to that.
+   * - `wal`: the WAL was removed, and not replaced.
+   * - `files`: the WAL was replaced, or its index is gone as well.
+   * - `index`: the WAL-index (`-shm`) is gone. A new process rebuilds it from the WAL.
    * - `lock`: SQLite's lock on the file.
    */
   readonly lost: "file" | "replaced" | "wal" | "files" | "index" | "lock";
 }
 
 /**
- * Remembers the files of a database, to look after each commit whether they are still the ones that
- * SQLite writes to: SQLite itself would go on without them.
+ * Remembers the identities of a database's files. SQLite goes on writing to files that were removed or
+ * replaced, so the store checks them after each commit.
  *
  * @param path The database, open and in WAL mode.
- * @returns A function that compares them, and returns the loss, if there is one.
- * @throws {DatabaseError} If the files cannot be found now, as in the first moments of a shared
- *   folder.
+ * @returns A function that checks the files and returns the loss; `undefined` if there is none.
+ * @throws {DatabaseError} If a file is not visible yet, as can happen on a shared folder.
  */
 export function watchFiles(path: string): () => Loss | undefined {
   const file = databaseFile(path);
@@ -41,10 +40,10 @@ export function watchFiles(path: string): () => Loss | undefined {
   return () => {
     const now = identityOf(path);
 
-    // It may come back, as after `mv` there and back, and its WAL with it. A restart meanwhile would create an empty
-    // database outside production.
+    // The file and its WAL may come back, for example with a second `mv`. Meanwhile, a restart outside production would
+    // create an empty database.
     if (now === undefined) return { reason: gone(path), lost: "file" };
-    // SQLite never opens them again. A new process does.
+    // SQLite never reopens a path; a new process opens the file that is there.
     if (now !== identity) return { reason: gone(path), lost: "replaced" };
 
     const hasIndex = identityOf(index) === indexIdentity;
@@ -52,21 +51,24 @@ export function watchFiles(path: string): () => Loss | undefined {
     if (isLink(file)) return { reason: gone(wal), lost: "files" };
     if (identityOf(wal) !== walIdentity)
       return { reason: gone(wal), lost: hasIndex && walFileBytes(path) === 0 ? "wal" : "files" };
-    // Another process would make another index, by which it does not see what this one writes, and would
-    // write over it.
+    // Another process would create its own index. It would not see this process's transactions in the WAL,
+    // and would overwrite them.
     return hasIndex ? undefined : { reason: gone(index), lost: "index" };
   };
 }
 
-/** The file at a path before SQLite opens it. */
+/** Detects that a file is replaced while SQLite opens it. */
 export interface Opening {
-  /** @throws {DatabaseError} If the path has another file by now, or none. */
+  /** @throws {DatabaseError} If the file was removed or replaced. */
   requireSameFile(): void;
-  /** The same error, or that one if it is the reason: SQLite calls a file that is gone an I/O error. */
+  /**
+   * Returns the error of `requireSameFile` if the file was removed or replaced, else the given error.
+   * SQLite reports only an I/O error for a removed file.
+   */
   explain(error: unknown): unknown;
 }
 
-/** Remembers which file is at a path, and looks again while SQLite opens it. */
+/** Remembers the identity of the file at a path, before SQLite opens it. */
 export function openingOf(path: string): Opening {
   const identity = identityOf(path);
   const isSame = () => identity !== undefined && identityOf(path) === identity;
@@ -82,8 +84,8 @@ export function openingOf(path: string): Opening {
 }
 
 /**
- * The identity of the file at this path while it is open: its device and inode, which no other file
- * gets until it is closed. A time is not part of it: a system without `statx` has no time of birth.
+ * Returns the identity of a file: its device and inode. No other file gets the same inode while the
+ * file is open. The birth time is left out, because systems without `statx` have none.
  *
  * @returns `undefined` if the file does not exist or cannot be reached.
  */

@@ -25,14 +25,14 @@ export const BUSY_TIMEOUT_MS = 5_000;
 /** How to connect. */
 export interface ConnectOptions {
   /**
-   * `create` creates the file or its tables if there are none; `write` and `read` need them.
+   * `create` creates a missing file and missing tables; `write` and `read` require both.
    *
    * @default {"create"}
    */
   readonly access?: DatabaseAccess;
 
   /**
-   * Called with the migrations that were applied, and whether that created the database.
+   * Called with the migrations that were applied, and whether they created the database.
    *
    * @default does nothing
    */
@@ -46,21 +46,21 @@ export interface ConnectOptions {
   readonly busyTimeoutMs?: number;
 
   /**
-   * Whether to reset the WAL, while other writers wait. After a failed fsync it is always reset.
+   * Whether to reset the WAL, which blocks other writers. After a failed fsync it is always reset.
    *
    * @default {false}
    */
   readonly resetsWal?: boolean;
 
   /**
-   * Called if later versions have added what this one leaves out.
+   * Called if a later version has added tables or columns that this version ignores.
    *
    * @default does nothing
    */
   readonly onWarning?: OnWarning | undefined;
 
   /**
-   * Called if the WAL was to be reset, and another process uses it.
+   * Called if the WAL could not be reset because another process uses it.
    *
    * @default does nothing
    */
@@ -68,13 +68,15 @@ export interface ConnectOptions {
 }
 
 /**
- * Opens a database file for either driver. Checks that it is a plant-store's, and unless it is only
- * read, runs {@linkcode checkOnOpening} and migrates it. Leaves a file that cannot be used as it
- * was, with its WAL.
+ * Opens a database file with either driver, and checks that it belongs to plant-store. Unless the
+ * access is `read`, runs {@linkcode checkOnOpening} and migrates the database. If the file cannot be
+ * used, leaves it and its WAL unchanged.
  *
- * The order matters. Nothing is written to a file that is not ours or is corrupt. Nothing is read
- * of a file that a restore has moved: SQLite would read it beside the WAL of another, or of none.
- * No plant is compared with a WAL that is not trusted.
+ * The order matters:
+ *
+ * - Never write to a file that is not ours or is corrupt.
+ * - Never read a file that a restore has moved: SQLite would read it with another WAL, or with none.
+ * - Never compare a plant with an untrusted WAL.
  *
  * @throws {DatabaseError} If the file cannot be opened, is not a database, is corrupt, or belongs to
  *   another application or a newer plant-store; or if a file beside it cannot be trusted.
@@ -101,11 +103,11 @@ export function openDatabase<Opened extends SqliteConnection>(
     createWalIndex(file, false, driver.disableCopyOnWrite);
     connection = driver.open(path, { readonly: access === "read" });
 
-    // Wait for locks. This comes first, because each later statement may meet one.
+    // First of all, because each later statement may have to wait for a lock.
     connection.exec(`PRAGMA busy_timeout = ${busyTimeoutMs}`);
 
-    // The first read takes the shared lock, which a connection keeps if there is a WAL, and opens that.
-    // From then on no restore can move the files: it needs the lock.
+    // The first read opens the WAL, if there is one, and takes the shared lock, which the connection keeps.
+    // From then on no restore can move the files, because it needs the exclusive lock.
     const hasTables = hasOurTables(connection);
     opening.requireSameFile();
 
@@ -116,7 +118,7 @@ export function openDatabase<Opened extends SqliteConnection>(
     warnOfAdditions(ledger?.additions ?? [], onWarning);
     if (access === "read") return connection;
 
-    // A file without a WAL, such as a backup, has held no lock until now: a restore could have moved it.
+    // A file without a WAL, such as a backup, was not locked until now: a restore could have moved it.
     createWalIndex(file, true, driver.disableCopyOnWrite);
     beginWal(connection, busyTimeoutMs);
     opening.requireSameFile();
@@ -129,8 +131,8 @@ export function openDatabase<Opened extends SqliteConnection>(
       options.onMigrated?.(applied, applied.length === MIGRATIONS.length);
     }
 
-    // That may have taken long, and moving a file needs no lock: the store remembers the file that is
-    // at the path next.
+    // The migration may have taken long, and `mv` ignores locks. The store will trust the file that is at
+    // the path.
     opening.requireSameFile();
     return connection;
   } catch (error) {

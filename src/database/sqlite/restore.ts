@@ -27,26 +27,25 @@ import { allTokens, PAGE_TOKENS, TOKEN_PAGE } from "./token_pages.ts";
 import { requireOwnDirectory, requireOwner, requireTrustedPlace } from "./trust.ts";
 
 /**
- * Replaces a database, which may be missing or corrupt, by a copy of a backup. Moves its files into
- * a directory beside it, and deletes none. Moves nothing before the copy is complete, fsynced and
- * sound, nor while another process holds SQLite's lock on the database.
+ * Replaces a database with a copy of a backup. The database may be missing or corrupt. Moves its old
+ * files into a directory beside it, and deletes none. Moves nothing before the copy is complete,
+ * fsynced and checked, or while another process holds SQLite's lock on the database.
  *
- * After a kill the next restore finishes the rest. Until then there are three states:
+ * If it is killed, the next restore finishes its work. Until then one of these holds:
  *
- * - the old database is in its place;
- * - the old file is in the directory `plants.db-replacing`, and no server starts;
- * - the restored database is in place, and all old files are in that directory.
+ * - The old database is in place.
+ * - The old file is in the directory `plants.db-replacing`, and no server starts.
+ * - The restored database is in place, and all old files are in that directory.
  *
- * Every process that uses a database in WAL mode holds a lock on it, in whatever container it runs.
- * A file that no server has opened yet has no WAL. A command that reads it locks it page by page,
- * and reads the old file to its end.
+ * Every process that uses a database in WAL mode holds a lock on it, even in another container. A file
+ * that no server has opened yet, such as a backup, is not in WAL mode. A command that is reading such a
+ * file goes on reading the old one.
  *
- * @param source The path of the backup, as messages have it.
- * @returns `undefined` if it was stopped.
- * @throws {DatabaseError} If the database is in use, or the backup is not sound or cannot be used
- *   as it is; or if something failed after the first file was moved: then the message says what is
- *   where.
- * @throws {Error} The system's, if something cannot be read or written: then nothing is changed.
+ * @param source The path of the backup, for messages.
+ * @returns `undefined` if stopped.
+ * @throws {DatabaseError} If the database is in use, or the backup is corrupt or cannot be used. Also if
+ *   a step fails after the first file was moved: the message says where the files are.
+ * @throws {Error} The system's error if a file cannot be read or written. Nothing is changed.
  */
 export async function restoreSqlite(path: string, source: string, options: ReadOptions) {
   requireUsable(resolve(source), ownerOf(path));
@@ -74,7 +73,7 @@ export async function restoreSqlite(path: string, source: string, options: ReadO
   };
 }
 
-/** Opens a backup for another database: in its own place, which only its owner can change. */
+/** Checks a backup and opens it where it is, for another kind of database to import. */
 export const openBackup: BackupFormat["open"] = async (source, { stop, onWarning }) => {
   const path = resolve(source);
   becomeOwner(path);
@@ -102,7 +101,7 @@ async function draftBeside(file: string): Promise<Draft> {
   const place = dirname(file);
   return await draftIn(place).catch((cause: unknown) => {
     if (!isSystemError(cause)) throw cause;
-    // It may be a new disk, which is root's.
+    // For example a new disk, which still belongs to root.
     throw new DatabaseError(`Cannot write to "${place}": ${reasonOf(cause)}; nothing was changed`, {
       cause,
     });
@@ -113,15 +112,15 @@ function howToImport(old: string, file: string): string | undefined {
   return existsSync(old) ? howToRunOn(`import ${inShell(old)} --tokens`, file) : undefined;
 }
 
-/** Requires a backup that has no newer plants beside it, and was not found corrupt. */
+/** Requires that a backup is a file of a trusted owner, without a WAL and not marked as corrupt. */
 function requireUsable(source: string, owner?: number): void {
   withFileError("restore", source, () => {
     // Reading a pipe would block.
     if (existsSync(source) && !statSync(source).isFile())
       throw new DatabaseError("it is not a file");
-    // Whoever can replace a backup decides which tokens are accepted: the file behind a link, or the link.
+    // Whoever can replace the backup, or a link to it, decides which tokens the server accepts.
     for (const place of [databaseFile(source), source]) requireOwnDirectory(place, owner);
-    // The newest plants of a file in use, or of a copy of it, are in the WAL.
+    // A file in use, or a copy of one, has its newest plants in the WAL.
     if (walFileBytes(source) > 0)
       throw new DatabaseError(
         `it has a WAL beside it ("${basename(source)}-wal"); to make a backup of it, ${howToRunOn("backup FILE", databaseFile(source))}`,
@@ -133,7 +132,7 @@ function requireUsable(source: string, owner?: number): void {
   });
 }
 
-/** Opens a backup: after that root may become a user who could not. */
+/** Opens a backup, before root switches to a user who may not be able to. */
 async function openFile(source: string): Promise<FileHandle> {
   return await open(source).catch((cause: NodeJS.ErrnoException) => {
     if (cause.code !== "EACCES") throw cause;
@@ -141,7 +140,7 @@ async function openFile(source: string): Promise<FileHandle> {
   });
 }
 
-/** Requires that a backup can replace a database. Returns the database's file, without links. */
+/** Requires that a backup can replace a database. Returns the database's file with links resolved. */
 function requireReplaceable(path: string, source: string): string {
   return withFileError("replace", path, () => {
     const file = databaseFile(path);
@@ -167,32 +166,32 @@ async function copyAndCheck(source: string, backup: FileHandle, { path, file }: 
   }
 
   return checkFile(path, (finding) => `it is corrupt: ${finding}`).catch(({ message }: Error) => {
-    // Absolute, as the path of the draft in a message is.
+    // Absolute, as the draft's path in the message is.
     const named = message.replaceAll(path, resolve(source));
     throw new DatabaseError(`Cannot restore "${source}": ${named}`);
   });
 }
 
-/** How much of a backup is copied together. */
+/** The size of a piece of the copy, in bytes. */
 const PIECE_BYTES = 2 ** 20;
 
 const UNREADABLE =
   "the user who runs this may not read it; run chown, or make backups as this user";
 
-/** The mode of the database, even in the middle of a restore. */
+/** Returns the mode of the database, even if a restore was interrupted. */
 function modeOf(file: string): number {
   const old = [file, join(restoreDirectory(file), basename(file))].find((path) => existsSync(path));
   return old === undefined ? 0o600 : statSync(old).mode;
 }
 
 /**
- * Moves the old files aside, and the draft to their place. Moves the main file first: from then on
- * no server starts. All others follow, because SQLite would take the old WAL for that of the
- * restored file. From then on the old tokens cannot change: those that were revoked are revoked in
- * the draft.
+ * Moves the old files aside, and the draft into their place. Moves the main file first, so that no
+ * server starts. The other files follow, because SQLite would apply the old WAL to the restored file.
+ * Now that the old tokens cannot change, revokes in the draft the tokens that were revoked in the old
+ * database.
  *
- * @returns The directory with the old files, and what became of the tokens.
- * @throws {DatabaseError} If a step fails: the message says what is where.
+ * @returns The directory with the old files, and the state of the tokens.
+ * @throws {DatabaseError} If a step fails. The message says where the files are.
  */
 async function replace(file: string, draft: Draft, source: string) {
   const { parent } = draft;
@@ -230,11 +229,11 @@ async function replace(file: string, draft: Draft, source: string) {
 
     await syncBoth();
 
-    // Closing the old file drops the lock on it. By now nobody finds that file.
+    // Closing the old file drops the lock on it, but nobody can find that file any more.
     const tokens = keepRevokedTokens(draft.path, join(aside, basename(file)));
     await draft.file.sync();
 
-    // Unlike a rename, this fails if there is a file by now.
+    // Unlike rename, link fails if the path has a file by now.
     await link(draft.path, file);
     outcome = `Restored "${source}", but a later step failed`;
     state = `old files are in "${aside}" or "${kept}"`;
@@ -254,12 +253,12 @@ async function renameDurably(from: string, to: string, parent: FileHandle): Prom
 }
 
 /**
- * Revokes the tokens of a backup that were revoked after it was made: otherwise a restore would make
- * a leaked token valid again. A token that was deleted is unknown, like one that never was there.
+ * Revokes the tokens of a backup that were revoked after the backup was made. Otherwise a restore would
+ * make a leaked token valid again. A token that was deleted since is reported as unconfirmed.
  *
  * @param backup The path of the copy that will replace the database. No process has it open.
- * @param replaced The path of the database before. It may be missing or corrupt, or of another
- *   history: then it says nothing of some tokens, or of all.
+ * @param replaced The path of the old database. It may be missing, corrupt or unrelated, and then lacks
+ *   some tokens or all.
  */
 function keepRevokedTokens(backup: string, replaced: string): RestoredTokens {
   using client = new Database(backup, { readwrite: true, safeIntegers: true });
@@ -290,14 +289,14 @@ function tokensOf(client: Database): readonly Row[] {
   return client.query<Row, []>("SELECT * FROM tokens").all();
 }
 
-/** The tokens of a database; none if it is missing or cannot be read. */
+/** Reads the tokens of a database. Returns none if it is missing or cannot be read. */
 function tokensIn(path: string): readonly Row[] {
   if (!existsSync(path)) return [];
   try {
     using client = new Database(path, { readonly: true, safeIntegers: true });
     return tokensOf(client);
   } catch {
-    // It may be replaced because it is corrupt.
+    // Corruption may be why it is being replaced.
     return [];
   }
 }

@@ -7,24 +7,27 @@ import type { SqliteConnection } from "./driver.ts";
 import type { Loss } from "./file_identity.ts";
 import { makeDirectory, syncDirectory } from "./path.ts";
 
-/** How a server saves what only it still has. */
+/** How a server saves a database whose files were removed or replaced while it was open. */
 export interface Saving {
-  /** Called with the path of a copy before it is made, which may take seconds. */
+  /** Called with the path of the copy before the copy begins: copying may take seconds. */
   onSaving(saved: string): void;
   /** Takes SQLite's exclusive lock on a file. Throws if another process has the file open. */
   lock(file: string): Disposable;
 }
 
 /**
- * Saves a database whose files were removed or replaced, from the connection that still has them open.
- * If only the WAL is gone, and no other process has the database open, moves what was in the WAL into
- * the database. Otherwise makes a copy: a backup beside the old path, which has its name once it is
- * complete and fsynced.
+ * Saves a database whose files were removed or replaced, through the connection that has them open:
  *
- * BUG: on a full disk, or where this user may not write, no copy is made.
+ * - If only the WAL is gone, and no other process has the database open, moves the content of the WAL
+ *   into the database file.
+ * - Otherwise copies the database to a backup beside its old path. The backup gets its final name once
+ *   it is complete and fsynced.
+ *
+ * BUG: on a full disk, or in a directory that this user may not write to, it saves nothing.
  *
  * @param file From `databaseFile`, when the database was opened.
- * @returns What was lost, where it is saved and what to do with it, or why it is not.
+ * @returns A message for the operator: the loss, where the database is saved and how to use that, or
+ *   why it could not be saved.
  */
 export function saveFile(
   connection: SqliteConnection,
@@ -63,7 +66,10 @@ export function saveFile(
   }
 }
 
-/** Moves a WAL that is gone. Not beside another process: it may have begun another WAL. */
+/**
+ * Moves a removed WAL into the database file. Returns false if another process has the database open,
+ * because that process may have created a new WAL.
+ */
 function moveWal(connection: SqliteConnection, lock: () => Disposable): boolean {
   try {
     using _ = lock();
@@ -73,29 +79,29 @@ function moveWal(connection: SqliteConnection, lock: () => Disposable): boolean 
   }
 }
 
-/** Moves the WAL into the database. Returns whether all of it is there, fsynced. */
+/** Moves the WAL into the database file. Returns whether all of it was moved and fsynced. */
 function emptyWal(connection: SqliteConnection): boolean {
   try {
-    // The other thread may be making a checkpoint.
+    // The background thread may be running a checkpoint.
     connection.exec("PRAGMA busy_timeout = 1000");
     const [[busy] = []] = connection.query("PRAGMA wal_checkpoint(TRUNCATE)").values();
     return Number(busy) === 0;
   } catch {
-    // On a full disk it stays.
+    // The disk may be full: the WAL stays.
     return false;
   }
 }
 
 /**
- * Makes an empty draft, and picks a free name for the copy. Another server of the same file may save
- * it at the same moment.
+ * Creates an empty draft, and picks a free name for the copy: another server of the same file may be
+ * saving it too.
  */
 function makeDraft(file: string) {
   for (;;) {
     const saved = `${file}-saved-${new Date().toISOString().replaceAll(":", "-")}`;
     const draft = `${saved}-draft`;
     try {
-      // Synced by this descriptor: a later one may not be told that a write has failed.
+      // Fsync through this descriptor: one that is opened later may not see an earlier write error.
       const descriptor = openSync(draft, "wx", 0o600);
       if (!existsSync(saved)) return { saved, draft, descriptor };
       closeSync(descriptor);

@@ -21,72 +21,72 @@ import { watchLock } from "./shared_lock.ts";
 import { guardWal } from "./wal.ts";
 
 /**
- * A connection that may write, and that may fail once: the one store of SQLite, over either driver.
- * Its calls block the thread until the disk responds, but not while another process holds the lock.
+ * Stores plants in SQLite through one connection, of either driver. A call blocks the thread while
+ * it waits for the disk, but not while another process holds the lock.
  *
- * Once it has failed or is closed, it never works again. Three things fail it:
+ * A store that has failed or is closed stays unusable. Three faults make it fail:
  *
  * - a failed fsync: the page cache differs from the disk;
  * - corruption: nothing may write to a corrupt file;
  * - the loss of its files, or of its lock on them.
  *
  * A failed store closes its connections and leaves the file and its WAL as they are. Disposing of a
- * store ends its other thread, and closes it.
+ * store stops its background thread, then closes the store.
  */
 interface Store extends PlantStore, AsyncDisposable {
   /** Runs a statement that only reads. */
   read<Result>(call: () => Result): Result;
-  /** Commits a call that writes, in a transaction of its own. */
+  /** Runs a statement that writes, and commits it. */
   write<Result>(call: () => Result): Promise<Result>;
   /** Marks the file as corrupt, and fails. */
   reportCorruption(finding: string): void;
   /** Resolves with the cause once the store has failed. Never rejects. */
   readonly failed: Promise<Error>;
   /**
-   * Moves the WAL into the database, which leaves one file, and closes it.
+   * Moves the WAL into the database file, removes the WAL, and closes the database.
    *
-   * @throws {PlantStoreError} If the WAL cannot be moved: then nothing is lost, and it stays. If the
-   *   files are gone, and were saved.
+   * @throws {PlantStoreError} If the WAL cannot be moved: it stays, and nothing is lost. Also if the
+   *   files were removed or replaced: the message says where their content was saved.
    */
   close(): void;
 }
 
 /** Options of {@linkcode openStore}. */
 export interface StoreOptions {
-  /** The statements for plants, of the driver. */
+  /** The driver's statements for plants. */
   readonly statements: PlantRows;
 
   /** How long calls other than `add` wait for the lock of another process, in milliseconds. */
   readonly lockTimeoutMs: number;
 
-  /** Makes checkpoints on another thread. @default this thread makes them */
+  /** Runs checkpoints on another thread. @default this thread runs them */
   readonly background?: CheckpointThread | undefined;
 
   /**
-   * Whether other code runs in this process, which may open and close the database file.
+   * Whether the process also runs other code, which may open and close the database file.
    *
    * @default {false}
    */
   readonly sharesProcess?: boolean | undefined;
 
-  /** Receives the size of the WAL's content, in bytes: another thread reads it. */
+  /** Receives the size of the WAL's content, in bytes. Shared with the thread that reports it. */
   readonly walBytes: Float64Array;
 
   /**
-   * Called when a checkpoint failed, for example without space: the WAL grows until one succeeds.
+   * Called when a checkpoint fails, for example on a full disk. The WAL grows until one succeeds.
    *
    * @default does nothing
    */
   readonly onCheckpointFailed?: ((error: Error) => void) | undefined;
 
-  /** How the store saves what it has of files that are gone, at its end. @default saves nothing */
+  /** How to save the database if its files were removed or replaced. @default saves nothing */
   readonly saving?: Saving | undefined;
 }
 
 /**
- * Makes the store of a connection.
+ * Opens a store over a connection, and closes the connection if that fails.
  *
- * @throws {DatabaseError} If it cannot: then the connection is closed.
+ * @throws {DatabaseError} If the files beside the database cannot be opened.
  */
 export function openStore(
   connection: SqliteConnection,
@@ -104,38 +104,38 @@ export function openStore(
   const { file, marker, lookAtFiles, walGuard } = prepare(connection);
   const lock = sharesProcess ? watchLock(connection.filename) : undefined;
 
-  /** Why no call may reach SQLite any more. */
+  /** Set once no call may reach SQLite any more. */
   let end: { readonly failure: unknown } | "closed" | undefined;
   let busyTimeoutMs: number | undefined;
 
   /**
-   * Commits. The system calls of a commit, in their order:
+   * Runs a call and commits it. A commit makes these system calls:
    *
-   *     access            no corruption marker
-   *     pwrite64 × n      the changed pages, behind the end of the WAL
+   *     access            is there a corruption marker?
+   *     pwrite64 × n      append the changed pages to the WAL
    *     fdatasync(wal)    because of synchronous=FULL
-   *     stat × 4          the look: still the files at the paths
-   *     pread             and still our lock, if other code runs in this process
+   *     stat × 4          are the files still at their paths?
+   *     pread             is the lock still ours? (if other code runs in this process)
    *     [200]
    *
-   * A power loss before the end of `fdatasync` stores all of the transaction or nothing, and the
-   * client was told nothing. After it, all of it is stored.
+   * After a power loss during `fdatasync`, all of the transaction is stored or none of it: the client
+   * has had no response. After `fdatasync`, all of it is stored.
    *
-   * BUG: a disk that acknowledges an fsync and loses it loses plants with a 200.
+   * BUG: a disk that reports an fsync as done, but loses the data, loses acknowledged plants.
    */
   async function commit<Result>(
     call: () => Result,
     timeoutMs: number,
     plants = 1,
   ): Promise<Result> {
-    // Not final: another process holds the lock. Nothing was written; tried again until the timeout.
-    // Not final: a disk that is full, read-only or fails to write. SQLite has rolled back.
-    // Final: a failed fsync, or corruption. What is stored then, the next process finds out.
+    // Not final: another process holds the lock. Nothing was written, so this retries until the timeout.
+    // Not final: the disk is full or read-only, or a write fails. SQLite has rolled back.
+    // Final: a failed fsync, or corruption. Only the next process can find out what is stored.
     const result = await retryWhileLocked(() => run(call, 0), timeoutMs);
 
-    // The commit is on the disk, but its paths may lead to other files by now. Final, unless the file
-    // may come back: then the same plant sent again is `present`.
-    // BUG: files that are replaced after this look, and before the client has the response.
+    // The commit is on the disk, but perhaps in a file that is no longer at its path. A missing file may
+    // come back, and a retry then finds the plant `present`. Any other loss is final.
+    // BUG: files can be replaced after this check, before the client has the response.
     const loss = lookAtFiles() ?? lock?.look();
     if (loss !== undefined) {
       const isFinal = loss.lost !== "file";
@@ -151,10 +151,10 @@ export function openStore(
   }
 
   /**
-   * Runs a call of SQLite.
+   * Runs a call to SQLite.
    *
-   * @param timeoutMs How long it may wait for a lock inside of SQLite, which blocks the thread.
-   * @throws {PlantStoreError} `storage_unavailable` for a state of the storage.
+   * @param timeoutMs SQLite's busy timeout, in milliseconds. Waiting for a lock blocks the thread.
+   * @throws {PlantStoreError} `storage_unavailable` if the storage cannot be used.
    */
   function run<Result>(call: () => Result, timeoutMs: number): Result {
     if (end === "closed")
@@ -180,15 +180,15 @@ export function openStore(
   }
 
   /**
-   * Translates an error of SQLite, of a check or of the other thread. If it is final, marks the file and
-   * fails the store.
+   * Translates an error of SQLite, of a check or of the background thread. If the error is final, marks
+   * the file and fails the store.
    */
   function settle(error: unknown): unknown {
     const translated = toPlantStoreError(error);
     const finding = corruptionIn(error);
     const isUnsynced = isFailedSync(error);
 
-    // The next process must know, whichever it is: a server, a command, another program's store.
+    // Every later process must know: a server, a command, or another program's store.
     if (finding !== undefined) marker.write(finding);
     if (isUnsynced) markUnsynced(file);
 
@@ -196,21 +196,21 @@ export function openStore(
     return translated;
   }
 
-  /** The error for a loss. At the end, first saves what only this process still has. */
+  /** Returns the error for lost files. If the store is about to end, saves the database first. */
   function gone(loss: Loss, { isEnd }: { readonly isEnd: boolean }): PlantStoreError {
     const reason =
       isEnd && saving !== undefined ? saveFile(connection, file, loss, saving) : loss.reason;
     return storageUnavailable("storage is gone", new Error(reason));
   }
 
-  /** Fails the store for good. From then on nothing reads or writes the WAL. */
+  /** Fails the store for good. Afterwards it never reads or writes the WAL. */
   function fail(failure: unknown): void {
     if (end !== undefined) return;
     end = { failure };
     closeConnection();
 
     const tell = () => resolveFailed(failure as Error);
-    // The other thread may hang, and close its connection at any time later: so the guard stays.
+    // The background thread may hang, and close its connection at any later time: keep the guard open.
     if (background !== undefined)
       return void withDeadline(background.close(), CLOSE_TIMEOUT_MS, () => {}).then(tell, tell);
     walGuard[Symbol.dispose]();
@@ -243,7 +243,7 @@ export function openStore(
     let error: unknown = loss && gone(loss, { isEnd: true });
 
     try {
-      // A database whose WAL is gone may have another one by now, of another process.
+      // If the WAL is gone, another process may have created a new one by now: leave that alone.
       const isElsewhere = loss?.lost === "file" || loss?.lost === "replaced";
       if (loss === undefined || isElsewhere)
         run(() => void connection.query("PRAGMA wal_checkpoint(TRUNCATE)").all(), 0);
@@ -253,8 +253,8 @@ export function openStore(
 
     if (end === undefined) {
       end = "closed";
-      // The last connection removes the empty WAL. If another process uses the database, that one does.
-      // After an error it stays: it may have plants, or be another database's by now.
+      // The last connection of any process removes the empty WAL. After an error keep the WAL: it may
+      // hold plants, or belong to another database by now.
       if (error === undefined) walGuard[Symbol.dispose]();
       closeConnection();
       if (error !== undefined) walGuard[Symbol.dispose]();
@@ -274,37 +274,37 @@ export function openStore(
     close,
 
     async [Symbol.asyncDispose]() {
-      // Waits even for a disk that hangs. If this thread closed first, the other connection would be the
-      // last one, and SQLite's own checkpoint would hide an fsync that fails there.
+      // Wait even for a disk that hangs. Otherwise the background connection would close last, and
+      // SQLite's own checkpoint would hide a failed fsync.
       await background?.close();
       close();
-      // Whoever waits for a failure hears of it first, even of one during the stop.
+      // Report a failure first, even one during the stop.
       if (end !== "closed") await failed;
     },
   };
 }
 
 /**
- * What a probe runs. It names each column, which a newer build may have renamed; the table stands before the name,
- * because SQLite takes an unknown name in double quotes alone for a text. Then it commits a page, as adding a plant
- * does: `user_version` is a number of SQLite's for applications, and it is always 0 here.
+ * The statements of a probe. The first names each column, because a newer build may have renamed one. It qualifies
+ * the names: SQLite reads an unknown name in double quotes as a string literal. The second commits a page, as adding
+ * a plant does: `user_version`, which SQLite leaves to applications, is always 0 here.
  */
 const PROBE = [
   `SELECT ${PLANT_FIELDS.map((field) => `plants."${field}"`).join(", ")} FROM plants LIMIT 0`,
   "PRAGMA user_version = 0",
 ];
 
-/** Adds a plant, within a transaction: the first one under an id counts. */
+/** Adds a plant, within a transaction. Never replaces the plant that has the id. */
 export function addPlant({ insert, find }: PlantRows, plant: NewPlant): AddOutcome {
   if (insert(plant)) return "added";
   const stored = find(plant.id);
   return stored !== undefined && samePlant(stored, plant) ? "present" : "conflict";
 }
 
-/** How long a failed store waits for its other thread, which may hang, in milliseconds. */
+/** How long a failed store waits for its background thread, which may hang, in milliseconds. */
 const CLOSE_TIMEOUT_MS = 1_000;
 
-/** Opens and reads what a store needs. If that fails, closes the connection. */
+/** Opens the marker, the watch on the files and the WAL guard. If that fails, closes the connection. */
 function prepare(connection: SqliteConnection) {
   let walGuard: SqliteConnection | undefined;
 
@@ -313,7 +313,7 @@ function prepare(connection: SqliteConnection) {
     const marker = corruptionMarker(connection.filename);
     const lookAtFiles = watchFiles(connection.filename);
 
-    // Now: after a failure there may be no file, or no descriptor for it.
+    // Open it now: after a failure the file may be gone, or the process out of descriptors.
     walGuard = connection.openReader();
     guardWal(walGuard);
 
@@ -326,10 +326,10 @@ function prepare(connection: SqliteConnection) {
 }
 
 /**
- * Calls, and calls again while another process holds the lock. Waiting inside SQLite would block the
- * thread, and with it every other call.
+ * Retries a call while another process holds the lock. Waiting inside SQLite would block the thread,
+ * and with it every other call.
  *
- * @param timeoutMs Then the last error is thrown.
+ * @param timeoutMs How long to retry, in milliseconds. After that it throws the last error.
  */
 export async function retryWhileLocked<Result>(
   call: () => Result,
@@ -348,5 +348,5 @@ export async function retryWhileLocked<Result>(
   }
 }
 
-/** How long to pause between two attempts, in milliseconds: SQLite itself looks every 100. */
+/** The longest pause between two attempts, in milliseconds. SQLite itself pauses for up to 100. */
 const LONGEST_PAUSE_MS = 25;

@@ -21,8 +21,7 @@ import { ownUser, SEES_PROCESS } from "./own_process.ts";
 import { COMPANION_SUFFIXES, RESTORE_SUFFIX } from "./path.ts";
 
 /**
- * Requires a place for a database where no other user can replace its files, and where the WAL
- * stays beside the database.
+ * Requires that no other user can replace a database's files, and that its WAL stays beside it.
  *
  * @param file From {@linkcode databaseFile}.
  * @throws {DatabaseError} If the place is not safe. The message says why, and what to do.
@@ -39,11 +38,11 @@ const MOUNTED_ALONE =
   "it is mounted without its directory, and its WAL would be lost: mount the directory";
 
 /**
- * Whether something is mounted at exactly this path, as a container mounts one file. SQLite puts
- * the WAL beside the path, into what is gone with the container.
+ * Reports whether exactly this path is a mount point, as when a container mounts a single file. SQLite
+ * would create the WAL beside it, in the container's own layer, which is removed with the container.
  */
 function isMountPoint(file: string): boolean {
-  // The fifth field of a line, with three octal digits for some characters: proc_pid_mountinfo(5).
+  // The fifth field of each line, with some characters escaped in octal: proc_pid_mountinfo(5).
   const escaped = file.replace(/[ \t\n\\]/g, (character) => `\\${octal(character)}`);
   if (!SEES_PROCESS) return false;
 
@@ -51,7 +50,7 @@ function isMountPoint(file: string): boolean {
     const lines = readFileSync("/proc/self/mountinfo", "utf8").split("\n");
     return lines.some((line) => line.split(" ", 5)[4] === escaped);
   } catch {
-    // Not Linux's, or a system without /proc.
+    // Not Linux, or /proc is not mounted.
     return false;
   }
 }
@@ -61,11 +60,11 @@ function octal(character: string): string {
 }
 
 /**
- * Refuses to run as root on the files of another user. That user could replace a file by a link,
- * and root would write to the target of the link.
+ * Refuses to run as root on the files of another user. That user could replace a file with a symbolic
+ * link, and root would write to its target.
  *
- * @param name What a message calls it.
- * @throws {DatabaseError} If this process is root's, and the path another user's.
+ * @param name How the message names the path.
+ * @throws {DatabaseError} If this process runs as root and the path belongs to another user.
  */
 export function requireNotRoot(path: string, name: string): void {
   if (ownUser() === 0) requireOwner(path, name);
@@ -74,8 +73,8 @@ export function requireNotRoot(path: string, name: string): void {
 /**
  * Requires that a file or a directory belongs to the user of this process, or does not exist.
  *
- * @param name What a message calls it.
- * @throws {DatabaseError} If it is another user's.
+ * @param name How the message names the path.
+ * @throws {DatabaseError} If it belongs to another user.
  */
 export function requireOwner(path: string, name: string): void {
   const owner = statSync(path, { throwIfNoEntry: false })?.uid;
@@ -85,14 +84,14 @@ export function requireOwner(path: string, name: string): void {
 }
 
 /**
- * Requires that no other user can replace a database, a backup included: others can write to its
- * directory only if it is sticky, as `/tmp` is, and the file is this user's or root's. Members of the
+ * Requires that no other user can replace a database or a backup. A directory that all users can write
+ * to must be sticky, as `/tmp` is, and the file must belong to this user or root. Members of the
  * directory's group are trusted.
  *
- * @param file An absolute path, of a file that need not exist yet.
- * @param owner A user who may own the directory: that of the database which a backup replaces.
- * @throws {DatabaseError} If another user can replace it. The message has no command that would take
- *   somebody's home, or close `/tmp`.
+ * @param file An absolute path. The file need not exist yet.
+ * @param owner Another user to trust: the owner of the database that a backup replaces.
+ * @throws {DatabaseError} If another user can replace the file. The message never suggests a command
+ *   that would take over a home directory or lock users out of `/tmp`.
  */
 export function requireOwnDirectory(file: string, owner?: number): void {
   const user = ownUser();
@@ -110,7 +109,7 @@ export function requireOwnDirectory(file: string, owner?: number): void {
   const isOurs = [user, 0, owner].includes(statSync(file, { throwIfNoEntry: false })?.uid ?? user);
   if (!isOpenToAll || (isSticky && isOurs)) return;
 
-  // A pod of Kubernetes can only make one: a volume is root's.
+  // In a Kubernetes pod the volume belongs to root, so the pod can only make a directory in it.
   const another = existsSync(file)
     ? "use another directory"
     : `make a directory in it: mkdir -m 700 ${inShell(join(directory, "db"))}`;
@@ -119,14 +118,14 @@ export function requireOwnDirectory(file: string, owner?: number): void {
 }
 
 /**
- * Refuses what another user has put beside a database:
+ * Refuses files that another user has put beside a database:
  *
- * - a journal, which SQLite would roll back into it;
+ * - a journal, which SQLite would roll back into the database;
  * - a WAL, which that user may still write to;
  * - a pipe, which blocks whoever opens it;
  * - a link, which a restore would follow.
  *
- * It may be the operator's own, after a change of the server's user.
+ * Such a file may also be the operator's own, after a change of the server's user.
  */
 function requireTrustedFiles(file: string): void {
   for (const suffix of [...COMPANION_SUFFIXES, RESTORE_SUFFIX]) {
@@ -137,7 +136,7 @@ function requireTrustedFiles(file: string): void {
   }
 }
 
-/** Why what is beside a database cannot be trusted, and what to do; `undefined` if it can. */
+/** Returns why a file beside a database cannot be trusted, and what to do; `undefined` if it can. */
 function faultOf(stats: Stats, file: string, suffix: string): string | undefined {
   if (suffix === RESTORE_SUFFIX ? !stats.isDirectory() : !stats.isFile())
     return `is not a ${suffix === RESTORE_SUFFIX ? "directory" : "regular file"}: find out who put it there, and move it away`;
@@ -145,27 +144,25 @@ function faultOf(stats: Stats, file: string, suffix: string): string | undefined
 }
 
 /**
- * What a file beside a database is that belongs to another user, and what to do. It may be the
- * operator's own, and hold plants: so the message never tells anybody to move or delete it.
+ * Describes a file beside a database that belongs to another user, and says what to do. The file may be
+ * the operator's own and hold plants, so the message never tells anybody to move or delete it.
  */
 export function foreignFault(stats: Stats, file: string): string {
   const owner = statSync(file, { throwIfNoEntry: false })?.uid ?? ownUser();
   return `belongs to uid ${stats.uid}, and the database to uid ${owner}; it may hold the newest plants: never move or delete it; if it is yours, give it to the owner of the database: chown -h ${owner} ${inShell(file)}-*`;
 }
 
-/**
- * Whether a user may own what is beside a database: its own owner, who runs this process, or root.
- */
+/** Reports whether a user is trusted: the owner of the database, the user of this process, or root. */
 function isTrusted(uid: number, file: string): boolean {
   return [statSync(file, { throwIfNoEntry: false })?.uid, ownUser(), 0].includes(uid);
 }
 
 /**
- * Reads a file beside a database if it can be trusted. Never blocks, and follows no link.
+ * Reads a file beside a database if it can be trusted. Never blocks or follows a link.
  *
- * @param maxBytes How much to read.
- * @returns Its content; empty if this user may not read it; `undefined` if the file is missing or
- *   cannot be trusted.
+ * @param maxBytes How many bytes to read at most.
+ * @returns Its content, or an empty string if this user may not read it; `undefined` if the file is
+ *   missing or cannot be trusted.
  */
 export function readTrusted(file: string, suffix: string, maxBytes: number): string | undefined {
   try {
@@ -191,7 +188,7 @@ export function readTrusted(file: string, suffix: string, maxBytes: number): str
 /**
  * Creates a file that only its owner may read and write. Follows no link.
  *
- * @throws {Error} The system's, if the path exists or cannot be written.
+ * @throws {Error} The system's error if the path exists or cannot be written.
  */
 export function createPrivateFile(path: string, text: string): void {
   writeFileSync(path, text, { flag: "wx", mode: 0o600 });

@@ -1,4 +1,5 @@
-// SQLite's write-ahead log: how it begins, who may not empty it, and how one that is not trusted is reset.
+// SQLite's write-ahead log: switching to it, resetting one that cannot be trusted, and preventing
+// SQLite's own checkpoint.
 import { sleepSync } from "../../async/timers.ts";
 import { DatabaseError } from "../database.ts";
 import { WAL_FILE_BYTES } from "./checkpoint.ts";
@@ -9,25 +10,25 @@ import { clearUnsynced } from "./markers.ts";
 import { walFileBytes } from "./path.ts";
 
 /**
- * Lets a connection write through a WAL, with an fsync for each commit, and opens the WAL.
+ * Switches a connection to WAL mode, with an fsync for each commit, and opens the WAL.
  *
  * @throws {DatabaseError} If SQLite refuses a setting.
  */
 export function beginWal(connection: SqliteConnection, busyTimeoutMs: number): void {
   beginWalMode(connection, busyTimeoutMs);
   setPragma(connection, "synchronous", "FULL", 2);
-  // SQLite's own checkpoint hides a failed fsync: the store makes all checkpoints.
+  // SQLite's own checkpoint hides a failed fsync, so the store runs all checkpoints itself.
   setPragma(connection, "wal_autocheckpoint", 0);
   setPragma(connection, "journal_size_limit", WAL_FILE_BYTES);
-  // Opens the WAL by a first read, and takes the shared lock.
+  // The first read opens the WAL and takes the shared lock.
   connection.query("PRAGMA schema_version").all();
 }
 
 /**
- * Applies a setting, and reads it back: SQLite ignores one that it cannot apply.
+ * Sets a pragma, and reads it back: SQLite silently ignores a value that it cannot apply.
  *
- * @param expected What SQLite calls the value.
- * @throws {DatabaseError} If the setting has another value afterwards.
+ * @param expected The value as SQLite reports it.
+ * @throws {DatabaseError} If the pragma has another value afterwards.
  */
 function setPragma(
   connection: SqliteConnection,
@@ -42,15 +43,12 @@ function setPragma(
     throw new DatabaseError(`it refuses ${name} = ${value} (it is ${actual})`);
 }
 
-/**
- * How long to wait before the next attempt, in milliseconds: another process creates the file with
- * a few fsyncs.
- */
+/** The pause between two attempts, in milliseconds: creating a file takes a few fsyncs. */
 const RETRY_MS = 5;
 
 /**
- * Switches to WAL mode. SQLite does not wait for a lock to begin the first WAL: of two processes
- * that create a file together, one would fail.
+ * Switches to WAL mode, and retries while the file is locked. SQLite ignores its busy timeout here: of
+ * two processes that create a file at the same time, one would fail.
  */
 function beginWalMode(connection: SqliteConnection, busyTimeoutMs: number): void {
   const deadline = performance.now() + busyTimeoutMs;
@@ -67,12 +65,12 @@ function beginWalMode(connection: SqliteConnection, busyTimeoutMs: number): void
 }
 
 /**
- * Resets the WAL after a failed fsync. The kernel considers the pages of that fsync clean, so no
- * later one writes them to the disk. SQLite still finds their transactions in the page cache, and a
- * 200 could rest on them.
+ * Resets the WAL after a failed fsync. The kernel marks the pages of that fsync as clean, so no later
+ * fsync writes them to the disk. SQLite would still read their transactions from the page cache, and
+ * acknowledge plants that are not on the disk.
  *
- * @throws {DatabaseError} If another process uses the WAL, even one that only reads: it may have
- *   read such transactions.
+ * @throws {DatabaseError} If another process uses the WAL, even only to read: it may have read such
+ *   transactions.
  */
 export function resetUnsyncedWal(connection: SqliteConnection, file: string): void {
   if (!resetWal(connection)) throw new DatabaseError(IN_USE);
@@ -82,13 +80,13 @@ export function resetUnsyncedWal(connection: SqliteConnection, file: string): vo
 const IN_USE =
   "an earlier fsync failed, and another process is reading the WAL; try again when that process has ended";
 
-/** How long to wait for other users of the WAL, in milliseconds: meanwhile no process can write. */
+/** How long to wait for other users of the WAL, in milliseconds. No process can write meanwhile. */
 const RESET_TIMEOUT_MS = 100;
 
 /**
- * Resets the WAL if no other process uses it. A server that was killed during an fsync leaves
- * transactions that were never synced, and a 200 could rest on them. If another process uses the
- * WAL, the checkpoint syncs it, which is enough.
+ * Resets the WAL if no other process uses it. A server that was killed during an fsync leaves unsynced
+ * transactions, and this server could acknowledge their plants. If another process uses the WAL, the
+ * checkpoint fsyncs it, which is enough.
  *
  * @returns False if another process uses the WAL.
  */
@@ -97,7 +95,7 @@ export function tryToResetWal(connection: SqliteConnection, busyTimeoutMs: numbe
   try {
     return resetWal(connection);
   } catch (error) {
-    // Without space, for example, the server starts anyway, returns 503, and recovers by itself.
+    // On a full disk, for example, the server starts anyway, returns 503, and recovers by itself.
     if (isFailedSync(error)) throw error;
     return true;
   } finally {
@@ -106,49 +104,47 @@ export function tryToResetWal(connection: SqliteConnection, busyTimeoutMs: numbe
 }
 
 /**
- * Moves the WAL into the database, so that the next commit begins the WAL anew. Takes longer for a
- * larger WAL.
+ * Moves the WAL into the database file, and restarts the WAL. The time grows with the size of the WAL.
  *
- * @returns False if another process uses the WAL: then it was not reset.
+ * @returns False if another process uses the WAL, which was therefore not reset.
  */
 function resetWal(connection: SqliteConnection): boolean {
   const [[busy, pages] = []] = connection.query("PRAGMA wal_checkpoint(RESTART)").values();
   if (Number(busy) !== 0) return false;
 
-  // Any commit will do: it replaces the header of the WAL on the disk, and with it the transactions
-  // that the WAL still has.
+  // Any commit will do: it writes a new WAL header, which invalidates the old transactions.
   if (Number(pages) > 0) connection.query("PRAGMA user_version = 0").all();
   return true;
 }
 
 /**
- * Lets a connection that only reads keep SQLite from the checkpoint that it makes when the last
- * connection closes: after a failed fsync the WAL in the page cache is not on the disk, and nothing
- * may write to a corrupt file. No setting of the drivers prevents that. The checkpoint needs an
- * exclusive lock, which SQLite does not give while another connection of the process is open. A
- * connection that only reads makes no checkpoint when it closes.
+ * Prevents SQLite's checkpoint on the last close, with a read-only connection that is closed last. After
+ * a failed fsync the page cache differs from the disk, and nothing may write to a corrupt file.
+ *
+ * The drivers have no setting for this. The checkpoint needs an exclusive lock, which SQLite does not
+ * get while another connection of the process is open. A read-only connection runs no checkpoint when
+ * it closes.
  *
  * @param reader From `openReader`. Close it last.
  */
 export function guardWal(reader: SqliteConnection): void {
-  // The first read takes the shared lock, which a connection to a WAL keeps, even if the page is
-  // corrupt.
+  // The first read takes the shared lock, even if the page is corrupt. In WAL mode a connection keeps it.
   reader.query("PRAGMA application_id").all();
 }
 
-/** Closes a connection, and leaves the file and its WAL as they are. */
+/** Closes a connection without a checkpoint: leaves the file and its WAL unchanged. */
 export function closeAsItWas(connection: SqliteConnection, file = ""): void {
   let reader: SqliteConnection | undefined;
 
   try {
-    // The reader leaves an empty WAL where there is none. Without its WAL, a file that has just begun
-    // would look like one whose WAL was lost.
+    // Skip the reader if there is no WAL: it would create an empty one. But a file of one page needs a
+    // WAL: without one it would look like a database whose WAL was lost.
     if (walFileBytes(file) > 0 || isOnePage(file)) {
       reader = connection.openReader();
       guardWal(reader);
     }
   } catch {
-    // Without a file, or a descriptor for it, SQLite closes as it always does.
+    // The file is gone, or the process is out of descriptors: close without a guard.
   }
 
   connection[Symbol.dispose]();
