@@ -21,7 +21,10 @@ export const backup: Subcommand = {
   usage: "backup <target>",
   description: "Copy the database into a new file, even while servers run",
   flags: [
-    ["--keep <number>", "The target is a directory: write a dated file, and keep so many of them"],
+    [
+      "--keep <number>",
+      "The target is a directory: write a dated file, and keep the newest <number>",
+    ],
     JSON_FLAG,
     ...DATABASE_FLAGS,
   ],

@@ -54,7 +54,7 @@ export interface Call {
 /** The flag that names a file of settings. */
 export const SETTINGS_FLAG = [
   "--settings <file>",
-  "A file of settings, NAME=value a line; the environment wins over it",
+  "Read settings from a file, one NAME=value per line; the environment overrides it",
 ] as const;
 
 /** The flags of every command that opens the database. */

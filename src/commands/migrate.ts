@@ -5,12 +5,12 @@ import { writeOutput } from "./terminal.ts";
 
 const HELP = `
 With NODE_ENV=production a server creates no database: run this once before its
-first start. If the database has roles, run it as one that may create tables.`;
+first start. On PostgreSQL, connect as a role that may create tables.`;
 
 /** `plant-store migrate`. */
 export const migrate: Subcommand = {
   usage: "migrate",
-  description: "Create the database, or bring it to the newest schema",
+  description: "Create the database, or upgrade its schema",
   flags: [["--dry-run", "Print the SQL, and change nothing"], ...DATABASE_FLAGS],
   help: () => HELP,
   example: "migrate --database /var/lib/plant-store/plants.db",

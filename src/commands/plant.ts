@@ -27,8 +27,8 @@ export const PLANT_COMMANDS: readonly Subcommand[] = [
 
   {
     usage: "delete <id...>",
-    description: "Delete plants, and print them: import takes what was printed",
-    flags: [["--yes", "Required: nothing keeps what is deleted"], ...DATABASE_FLAGS],
+    description: "Delete plants, and print them in the format that import reads",
+    flags: [["--yes", "Required: confirms the deletion"], ...DATABASE_FLAGS],
     example: "plant delete 7 --yes > deleted.ndjson",
     async run({ args, flags, adapter, io }) {
       const ids = args.map(parseId);

@@ -16,7 +16,7 @@ and no tokens: make a new one.`;
  */
 export const restore: Subcommand = {
   usage: "restore <backup>",
-  description: "Put a backup in the place of the database",
+  description: "Restore the database from a backup",
   flags: [JSON_FLAG, ...DATABASE_FLAGS],
   help: () => HELP,
   example: "restore plants-2026-11-20.db",

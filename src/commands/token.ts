@@ -70,7 +70,7 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
 
   {
     usage: "delete <name>",
-    description: "Revoke a token and forget it: its name is free again",
+    description: "Delete a token, which also revokes it; its name can be reused",
     flags: [
       ["--yes", "Do not ask; required if stdin or stderr is not a terminal"],
       ...DATABASE_FLAGS,

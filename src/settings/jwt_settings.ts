@@ -38,7 +38,7 @@ export const JWT_SETTINGS = {
 
   jwtScope: setting("Authentication", {
     variables: { AUTH_SCOPE: "" },
-    meaning: "the scope that a JWT needs; without it every JWT may do everything",
+    meaning: "the scope that a JWT needs; if unset, every JWT may do everything",
     parse: (scope) => (scope.text === "" ? undefined : parseScope(scope)),
   }),
 

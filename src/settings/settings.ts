@@ -79,7 +79,7 @@ export const SETTINGS = {
 
   authTokensFile: setting("Authentication", {
     variables: { AUTH_TOKENS_FILE: "" },
-    meaning: "a file of more static tokens, one a line or comma-separated",
+    meaning: "a file of more static tokens, one per line or comma-separated",
     parse: (file) => file.text || undefined,
   }),
 

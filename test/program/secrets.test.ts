@@ -19,7 +19,7 @@ import { runCommand } from "../support/stream_io.ts";
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
 test.concurrent(
-  "AUTH_TOKENS_FILE names a file of more tokens, one a line or comma-separated",
+  "AUTH_TOKENS_FILE names a file of more tokens, one per line or comma-separated",
   async () => {
     using directory = emptyDirectory();
     const file = directory.at("tokens");
