@@ -3,47 +3,46 @@ import type { GroupCommit } from "../group_commit/group_commit.ts";
 import type { PlantStore } from "../group_commit/plant_store.ts";
 import type { Database } from "./database.ts";
 
-/** A kind of database: which URLs are its own. */
+/** A kind of database, with the URLs that it handles. */
 export interface DatabaseKind {
-  /** As people know it. */
+  /** Its common name: `PostgreSQL`. */
   readonly name: string;
 
-  /** What a URL of it looks like, for messages: `file:PATH`. */
+  /** The form of its URLs, for messages: `file:PATH`. */
   readonly urls: string;
 
   /** The schemes of these URLs, such as `file:`. */
   readonly schemes: readonly string[];
 
   /**
-   * The adapter of the database with this URL. Opens nothing.
+   * Returns the adapter for a URL. Opens nothing.
    *
-   * @returns `undefined` if it is not a URL of this kind.
-   * @throws {RangeError} If it is one, but cannot be used. The message quotes nothing secret of it.
+   * @returns `undefined` if the URL belongs to another kind of database.
+   * @throws {RangeError} If the URL is invalid. The message quotes no secret from it.
    */
   adapterOf(url: string): DatabaseAdapter | undefined;
 }
 
 /**
- * All that the program does with the database of one URL. What differs between databases is here,
- * and nowhere outside. An adapter keeps nothing open; each call rejects with a `DatabaseError` if
- * the database cannot be used.
+ * Everything that the program does with the database of one URL. Every difference between the kinds of
+ * databases is behind this interface. An adapter keeps nothing open. Each call rejects with a
+ * `DatabaseError` if the database cannot be used.
  */
 export interface DatabaseAdapter {
   /** The name of the database in messages: its path, or its name on a server. */
   readonly name: string;
 
-  /** What the log of a start has of it: no secret. */
+  /** Describes the database in the log of a start, without secrets. */
   readonly describe: () => Record<string, unknown>;
 
   /**
-   * How to run a command on this database, without a secret: `run as garden: plant-store token list
+   * Says how to run a command on this database, without secrets: `run as garden: plant-store token list
    * --database /var/lib/plants.db`.
    */
   readonly howToRun: (command: string) => string;
 
   /**
-   * Finds out why the place of the database could lose it, although it can be opened there: a network
-   * file system, say.
+   * Checks whether the database is in a place that could lose data, such as a network file system.
    *
    * @returns The reason, and what to do; `undefined` if the place is safe.
    */
@@ -55,33 +54,32 @@ export interface DatabaseAdapter {
   /**
    * Opens the database for a command that writes, even while a server runs.
    *
-   * @param options `onWarning` is called with what the operator should know of, as at a start.
+   * @param options `onWarning` is called with problems that the operator should know of.
    */
   openForWriting(
     options?: CreationOptions & Pick<ReadOptions, "onWarning">,
   ): Promise<WritingDatabase>;
 
   /**
-   * Opens the plants for a command that only reads: creates no database, and changes none.
+   * Opens the plants for a command that only reads. Neither creates nor changes a database.
    *
-   * @param options `onWarning` is called with what a newer version has added, which is left out.
+   * @param options `onWarning` is called if a newer version has added columns, which are not read.
    */
   openPlants(options?: Pick<ReadOptions, "onWarning">): Promise<OpenPlants>;
 
   /**
-   * Opens the tokens for a command that lists them. Creates no database, and may bring the schema of
-   * an older one up to date.
+   * Opens the tokens for a command that lists them. Does not create a database, but may migrate an older
+   * one.
    */
   openForListing(): Promise<OpenTokens>;
 
   /**
-   * Reads the whole database for corruption, even while a server writes to it.
+   * Checks the whole database for corruption, even while a server writes to it.
    *
-   * @returns How much was read, all of it sound; `undefined` if it was stopped.
-   * @throws {DatabaseError} If the database is corrupt, or the check itself failed: then it may be
-   *   sound or corrupt.
-   * @throws {ConfigError} If another program must be used for this database: the message names it.
-   *   This applies to the calls below as well.
+   * @returns How much was checked; `undefined` if stopped.
+   * @throws {DatabaseError} If the database is corrupt, or if the check itself failed.
+   * @throws {ConfigError} If this database needs another program for this, which the message names. The
+   *   calls below may throw it, too.
    */
   check(options: Pick<ReadOptions, "stop">): Promise<CheckResult | undefined>;
 
@@ -89,23 +87,23 @@ export interface DatabaseAdapter {
    * Copies the database into a new file.
    *
    * @param target The file, as an absolute path.
-   * @returns How many plants the copy has; `undefined` if it was stopped.
+   * @returns The number of plants in the copy; `undefined` if stopped.
    */
   backup(target: string, options: ReadOptions): Promise<number | undefined>;
 
   /**
-   * Replaces the database by a copy of a backup, and moves the old files aside; on a server, fills a
-   * database without plants and tokens. Changes nothing unless the whole backup is sound.
+   * Restores a backup. On SQLite, replaces the database with a copy of the backup, and moves the old
+   * files aside. On a server, fills a database that has no plants or tokens. Changes nothing if the
+   * backup is corrupt.
    *
-   * @param source The path of the backup, as messages have it.
-   * @returns `undefined` if it was stopped.
-   * @throws {DatabaseError} If the backup is not sound.
+   * @param source The path of the backup, for messages too.
+   * @returns `undefined` if stopped.
+   * @throws {DatabaseError} If the backup is corrupt.
    */
   restore(source: string, options: ReadOptions): Promise<RestoreResult | undefined>;
 
   /**
-   * Brings the schema up to date, and creates the database if there is none. A dry run changes
-   * nothing.
+   * Migrates the schema, and creates the database if it does not exist. A dry run changes nothing.
    *
    * @returns The name and the SQL of each pending migration.
    */
@@ -115,21 +113,18 @@ export interface DatabaseAdapter {
   }): Promise<readonly { readonly tag: string; readonly script: string }[]>;
 
   /**
-   * Requires what `migrate` needs to create the database or to change its schema, as far as that can be
-   * known without changing anything.
+   * Requires that `migrate` could create the database or change its schema, as far as that can be checked
+   * without a change.
    */
   requireMigratable(): Promise<void>;
 }
 
-/**
- * How to open a database: `create` creates it if there is none, or has no tables; `write` and `read`
- * need one.
- */
+/** How to open a database: `create` creates it or its tables if missing; `write` and `read` require them. */
 export type DatabaseAccess = "create" | "write" | "read";
 
 /**
- * Takes a line for the user or the log about a problem that loses no data: `reason` says why in
- * words, `cause` is the error.
+ * Reports a problem that loses no data, in one line for the user or the log. `reason` is the cause in
+ * words, `cause` the error.
  */
 export type OnWarning = (
   message: string,
@@ -137,22 +132,22 @@ export type OnWarning = (
 ) => void;
 
 /**
- * Whether to create a database. A first start and a disk that is not mounted look alike: what was
- * stored under the mount point is hidden when the disk comes.
+ * Whether to create a database. A first start and a missing mount look the same. A database that is
+ * created below the mount point is hidden once the disk is mounted.
  */
 export interface CreationOptions {
-  /** Whether to create the database if there is none. @default {false} */
+  /** Whether to create the database if it does not exist. @default {false} */
   readonly create?: boolean;
-  /** Called with its name or its path after the database was created. @default does nothing */
+  /** Called with the name or path of the database after creating it. @default does nothing */
   readonly onCreate?: ((created: string) => void) | undefined;
 }
 
 /** How a server opens its database. */
 export interface ServingOptions extends CreationOptions {
-  /** Makes the queue over a store of the database. */
+  /** Makes the queue for a store of the database. */
   readonly makeQueue: MakeQueue;
   /**
-   * Reads the URL again: the password in it may have been rotated.
+   * Reloads the URL, because its password may have been rotated.
    *
    * @default the URL stays the same
    */
@@ -164,7 +159,7 @@ export interface ServingOptions extends CreationOptions {
 }
 
 /**
- * Makes a queue of plants over a store. Its limits, metrics and traces are the service's.
+ * Makes the queue of plants for a store, with the limits, metrics and traces of the service.
  *
  * @param maxInFlight How many batches the store commits at once.
  */
@@ -176,28 +171,27 @@ export interface ServingDatabase extends AsyncDisposable {
   readonly plants: GroupCommit;
 
   /**
-   * Resolves if a plant could be stored now: it commits to the database, but changes no plant.
+   * Resolves if a plant could be stored now. It commits to the database, but changes no plant.
    *
-   * @returns The names of the parts of the database that cannot store their plants, while others
-   *   can. Often there is one part, and nothing to name.
-   * @throws {PlantStoreError} `storage_unavailable` if none can.
+   * @returns The names of the parts that cannot store plants while others can. Always empty if the
+   *   database has one part.
+   * @throws {PlantStoreError} `storage_unavailable` if no part can.
    */
   ready(): Promise<readonly string[]>;
 
   readonly tokens: ServerTokens;
 
-  /** The current metrics of the database. Takes microseconds, and waits for nothing. */
+  /** Returns the current metrics of the database. Takes microseconds, and never waits. */
   metrics(): readonly DatabaseMetric[];
 
   /**
-   * Resolves with the cause once the database may acknowledge nothing (fail-stop). From then on
-   * every call rejects, and only a new process can find out what is stored. Pending while the
-   * database works; never rejects.
+   * Resolves with the cause once the database has failed for good (fail-stop). From then on every call
+   * rejects, and only a new process can find out what is stored. Never rejects.
    */
   readonly failed: Promise<Error>;
 }
 
-/** One metric of a database, as Prometheus defines it. */
+/** A metric of a database, as in Prometheus. */
 export interface DatabaseMetric {
   /** With its unit, and `_total` if it is a counter. */
   readonly name: string;
@@ -212,32 +206,32 @@ export interface DatabaseMetric {
 type WritingDatabase = Pick<Database, "plants" | "tokens" | "find" | "delete"> & AsyncDisposable;
 
 /**
- * The plants of a database, for reading only, until they are disposed of. Each also throws if
- * plants may be missing from a corrupt database: `pages` at the end.
+ * The plants of a database, read-only. Its calls also throw if corruption may hide plants; `pages`
+ * throws after the last page.
  */
 export interface OpenPlants extends Pick<Database, "pages" | "find" | "count">, AsyncDisposable {
   /**
-   * Every token, for a command that adds them to another database. Also throws if tokens are
-   * missing from a corrupt database, at the end, or if another user can replace the database.
+   * Reads every token, for a command that adds them to another database. Throws if another user can
+   * replace the database; and, after the last page, if corruption hides tokens.
    */
   tokenPages(): AsyncIterable<readonly TokenRecord[]>;
 }
 
-/** The tokens of a database, until they are disposed of. */
+/** The tokens of an open database. */
 export type OpenTokens = Pick<Database, "tokens"> & AsyncDisposable;
 
-/** All plants and tokens of a database at one moment. Disposing of it closes the database. */
+/** A snapshot of all plants and tokens of a database. Disposing of it closes the database. */
 export interface Snapshot extends Pick<Database, "pages">, AsyncDisposable {
   /** Every token, even those that were revoked or have expired. */
   readonly tokens: readonly TokenRecord[];
 }
 
-/** The format of backups: one file, whatever database it was made of. */
+/** The format of backups: one file, the same for every kind of database. */
 export interface BackupFormat {
   /**
    * Writes a snapshot into a new file, as {@linkcode DatabaseAdapter.backup} does.
    *
-   * @param openSnapshot Called once the target is known to be good.
+   * @param openSnapshot Called after the target has been checked.
    */
   write(
     target: string,
@@ -246,11 +240,11 @@ export interface BackupFormat {
   ): Promise<number | undefined>;
 
   /**
-   * Opens a backup, once the whole file is known to be sound.
+   * Checks a whole backup for corruption, and opens it.
    *
-   * @returns `undefined` if it was stopped.
-   * @throws {DatabaseError} If the backup is not sound.
-   * @throws {Error} The system's, if it cannot be read.
+   * @returns `undefined` if stopped.
+   * @throws {DatabaseError} If the backup is corrupt or cannot be used.
+   * @throws {Error} The system's error if it cannot be read.
    */
   open(source: string, options: ReadOptions): Promise<Snapshot | undefined>;
 }
@@ -258,11 +252,11 @@ export interface BackupFormat {
 /** How to read a whole database. */
 export interface ReadOptions {
   readonly stop: AbortSignal;
-  /** Called with what a newer version has added, and is not read. @default does nothing */
+  /** Called if a newer version has added columns, which are not read. @default does nothing */
   readonly onWarning?: OnWarning | undefined;
 }
 
-/** How many plants and pages a check read in a sound database. */
+/** How many plants and pages a check has read. */
 export interface CheckResult {
   readonly plants: number;
   readonly pages: number;
@@ -271,13 +265,13 @@ export interface CheckResult {
 /** The result of a restore. */
 interface RestoreResult {
   readonly plants: number;
-  /** The size of the file. */
+  /** The size of the file, in bytes. */
   readonly bytes: number;
   /** The directory with the old files; `undefined` if there were none. */
   readonly replaced: string | undefined;
   /**
-   * How to add what only the old files have: `run as garden: plant-store import … --tokens`.
-   * `undefined` if no database was replaced.
+   * How to import the plants and tokens that only the old files have: `run as garden: plant-store
+   * import … --tokens`. `undefined` if no database was replaced.
    */
   readonly howToAddOthers: string | undefined;
   readonly tokens: RestoredTokens;
@@ -285,11 +279,11 @@ interface RestoreResult {
 
 /** The tokens of a restored backup. */
 export interface RestoredTokens {
-  /** How many stay revoked, as in the replaced database. */
+  /** How many were revoked, because they were revoked in the replaced database. */
   readonly ended: number;
   /**
-   * The names of those that are accepted as in the backup, although nothing says whether they were
-   * ended since.
+   * The names of the tokens that are accepted, although they may have been revoked or deleted after the
+   * backup: no replaced database confirms them.
    */
   readonly unconfirmed: readonly string[];
 }

@@ -3,8 +3,8 @@ import type { PlantStore } from "../group_commit/plant_store.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant } from "../plant/plant.ts";
 
 /**
- * The port of databases. Whoever opens a database disposes of it. `databaseContract()` holds each
- * adapter to these comments.
+ * An open database. Whoever opens it disposes of it. `databaseContract()` tests that each adapter
+ * does what these comments promise.
  */
 export interface Database extends AsyncDisposable {
   readonly plants: PlantStore;
@@ -12,66 +12,63 @@ export interface Database extends AsyncDisposable {
   readonly tokens: TokenStore;
 
   /**
-   * Every plant that is stored when the iteration begins, ordered by id, and perhaps some that are
-   * stored later; never an empty page. Holds no lock and no snapshot between two pages.
+   * Reads every plant that is stored when the iteration begins, and perhaps some that are stored later,
+   * ordered by id. No page is empty. Holds no lock or snapshot between two pages.
    *
    * @throws {DatabaseError} If the database cannot be read.
    */
   pages(): AsyncIterable<readonly NewPlant[]>;
 
   /**
-   * The stored plants with these ids, in any order.
+   * Returns the stored plants with these ids, in any order.
    *
    * @throws {DatabaseError} If the database cannot be read.
    */
   find(ids: readonly bigint[]): Promise<readonly NewPlant[]>;
 
   /**
-   * How many plants are stored.
+   * Counts the stored plants.
    *
    * @throws {DatabaseError} If the database cannot be read.
    */
   count(): Promise<number>;
 
   /**
-   * Deletes the plants with these ids, and leaves out those that are not stored. Once it resolves,
-   * they are gone even after a power loss or a failover.
+   * Deletes the plants with these ids, and ignores ids without a plant. Once it resolves, the deletion
+   * survives a power loss or a failover.
    *
-   * @throws {PlantStoreError} `storage_unavailable`: some may be deleted.
+   * @throws {PlantStoreError} `storage_unavailable`: some of the plants may be deleted.
    */
   delete(ids: readonly bigint[]): Promise<void>;
 }
 
 /**
- * A database must not or cannot be used. The message is for the operator: it names the database,
- * and no secret.
+ * Thrown if a database cannot or must not be used. The message is for the operator, names the database
+ * and contains no secret.
  */
 export class DatabaseError extends Error {
   override readonly name = "DatabaseError";
 }
 
 /**
- * A database, or the connection to it, has failed. The message is the reason in words for the
- * operator, without a secret. It does not name the database, as a {@linkcode DatabaseError} does.
+ * Thrown if a database or the connection to it fails. The message is the reason in words for the
+ * operator, without secrets. Unlike that of a {@linkcode DatabaseError}, it does not name the database.
  */
 export class DatabaseFailure extends Error {
   override readonly name: string = "DatabaseFailure";
 }
 
-/** How many plants a page has at most. */
+/** The maximum number of plants in a page. */
 export const PAGE_PLANTS = 4_000;
-/**
- * A page ends after the plant whose texts make it this long, in bytes or in UTF-16 code units: a
- * name may be long.
- */
+/** The length of texts after which a page ends, in bytes or UTF-16 code units: a name may be long. */
 export const PAGE_TEXT = 2 ** 20;
 
 /**
- * Reads all plants, or other items with an id, a page at a time. It pages by key and not by offset, so
- * the cost of a page does not grow with the number of items before it.
+ * Reads all plants, or other items with an id, a page at a time. Uses keyset pagination, so the cost of
+ * a page does not grow with its offset.
  *
- * @param pageFrom Reads a page: some items with this id or a greater one, ordered by id; none
- *   after the last item.
+ * @param pageFrom Reads a page: the next items with at least this id, ordered by id; none after the last
+ *   item.
  */
 export async function* keysetPages<Item extends Pick<NewPlant, "id">>(
   pageFrom: (id: bigint) => readonly Item[] | Promise<readonly Item[]>,

@@ -4,9 +4,8 @@ import { DatabaseError, DatabaseFailure } from "../database.ts";
 import { howToRun } from "./url.ts";
 
 /**
- * A failure of PostgreSQL or of the connection to it. It quotes PostgreSQL's own message only where
- * that has no value of a plant: if PostgreSQL refuses the user, if a limit is exceeded, and of an
- * operator's trigger.
+ * A failure of PostgreSQL or of the connection to it. It quotes PostgreSQL's message only if that cannot
+ * contain values of a plant: a rejected user, an exceeded limit, or an error of an operator's trigger.
  *
  * `code` is a SQLSTATE (https://www.postgresql.org/docs/current/errcodes-appendix.html), one of
  * Bun's `ERR_POSTGRES_…`, a code of the TLS library, or one of this program's own.
@@ -25,22 +24,22 @@ export class PostgresFailure extends DatabaseFailure {
 export function toFailure(error: unknown): unknown {
   if (error instanceof PostgresFailure) return error;
   if (error instanceof Bun.SQL.PostgresError) {
-    // From other functions of the server, 54000 means that a row is too large.
+    // Other functions of the server raise 54000 for a row that is too large.
     const givesOutIds = /^GetNew(?:TransactionId|MultiXactId)$/.test(error.routine ?? "");
     if (error.errno === "54000" && givesOutIds) return new PostgresFailure("WRAPAROUND");
 
     const code = error.errno ?? error.code;
-    // Its message alone says whether the reason is the role, a certificate or pg_hba.conf.
+    // Only the message tells whether the reason is the role, a certificate or pg_hba.conf.
     if (code === "28000" && error.severity === "FATAL")
       return new PostgresFailure(code, `it refuses the user: ${error.message} (${code})`);
 
-    // ON CONFLICT misses a plant of a rival if the primary key, or that of a partition, is being built
-    // anew (`…_ccnew`).
+    // During REINDEX CONCURRENTLY (`…_ccnew`) of the primary key, or of a partition's, ON CONFLICT can miss
+    // a row that another transaction has inserted.
     if (code === "23505" && /^plants_pkey(?:_|$)|_pkey_cc/.test(error.constraint ?? ""))
       return new PostgresFailure("REINDEX");
 
     if (error.routine === "exec_stmt_raise") {
-      // A trigger chooses the code. One that means nothing here is that of RAISE without one.
+      // A trigger chooses its own code. Treat an unknown code like RAISE without a code.
       const isKnown = CONSEQUENCES.some(([codes]) => codes.test(code));
       return new PostgresFailure(
         isKnown ? code : "P0001",
@@ -50,13 +49,13 @@ export function toFailure(error: unknown): unknown {
     return new PostgresFailure(code, DATA.test(code) ? refusalIn(error, code) : undefined);
   }
 
-  // A rejected certificate has a code of the TLS library.
+  // For example a rejected certificate, with a code of the TLS library.
   if (error instanceof Error && "code" in error && typeof error.code === "string")
     return new PostgresFailure(error.code);
   return error;
 }
 
-/** What refuses the data of a plant; `undefined` if PostgreSQL does not say so. */
+/** Names the constraint, column or table that refuses a plant; `undefined` if PostgreSQL does not. */
 function refusalIn(
   { message, constraint, column, table }: Bun.SQL.PostgresError,
   code: string,
@@ -69,33 +68,33 @@ function refusalIn(
   return refusers.length === 0 ? undefined : `refused by ${refusers.join(" of ")} (${code})`;
 }
 
-/** The code of a failure; empty for any other error. */
+/** Returns the code of a failure, or an empty string for any other error. */
 export function codeOf(error: unknown): string {
   return error instanceof PostgresFailure ? error.code : "";
 }
 
 /** The consequences of an error. */
 interface Consequences {
-  /** `keep` the connection, `close` it, or close `all` of them: their server is the same. */
+  /** `keep` the connection, `close` it, or `close all` of the pool: they lead to the same server. */
   readonly connection: "keep" | "close" | "close all";
   /**
    * `repeat` the work while there is time, on another connection if its own is closed; `refuse` it,
    * because storage is unavailable; `refuse data` of one plant; or report a `bug`.
    */
   readonly work: "repeat" | "refuse" | "refuse data" | "bug";
-  /** Whether connecting fails with it until somebody acts: then nothing waits for a connection. */
+  /** Whether connecting will fail until somebody acts. If so, work does not wait for a connection. */
   readonly isLasting: boolean;
 }
 
-/** Codes of errors in the data, by an operator's constraint, type, index or trigger. */
+/** Codes of data errors: an operator's constraint, column type, index or trigger refuses the plant. */
 const DATA = /^(?:22|23|54|P0)/;
 
-/** The first whose codes fit counts. */
+/** The first entry whose pattern matches the code applies. */
 const CONSEQUENCES: readonly (readonly [codes: RegExp, Consequences])[] = [
   [/^(?:40|55P03|57014|REINDEX)/, { connection: "keep", work: "repeat", isLasting: false }],
   [
     // 26000: the prepared statement is missing, because a pooler switched to another server process.
-    // After an invalid reply, damaged on the network in plaintext or in TLS, the outcome is unknown.
+    // An invalid reply was corrupted on the network, with or without TLS. Its outcome is unknown.
     /^(?:08|25006|25P04|26000|53300|57|NO_SERVER|ERR_POSTGRES_(?:CONNECTION_|INVALID_MESSAGE|UNEXPECTED_MESSAGE)|EPROTO)/,
     { connection: "close", work: "repeat", isLasting: false },
   ],
@@ -104,20 +103,20 @@ const CONSEQUENCES: readonly (readonly [codes: RegExp, Consequences])[] = [
     { connection: "close", work: "refuse", isLasting: false },
   ],
   [DATA, { connection: "keep", work: "refuse data", isLasting: true }],
-  // A setting of the server's.
+  // The server's settings are wrong.
   [/^(?:UNSAFE|0A000)/, { connection: "close all", work: "refuse", isLasting: true }],
 ];
 
 const BUG: Consequences = { connection: "close", work: "bug", isLasting: true };
 
-/** The consequences of an error for the connection, for the work that met it, and for connecting. */
+/** Returns the consequences of an error for the connection, for its work, and for connecting. */
 export function consequencesOf(error: unknown): Consequences {
   return CONSEQUENCES.find(([codes]) => codes.test(codeOf(error)))?.[1] ?? BUG;
 }
 
 /**
- * The error for the caller of failed work, as the port of stores has it, with the failure as its
- * cause for the log; a bug as it is.
+ * Translates a failure into the error that a `PlantStore` promises, with the failure as its `cause` for
+ * the log. Returns a bug unchanged.
  */
 export function rejectionOf(error: unknown): unknown {
   const { work } = consequencesOf(error);
@@ -131,7 +130,7 @@ export function rejectionOf(error: unknown): unknown {
 
 const NOT_IN_TIME = "storage did not finish in time";
 
-/** Codes, or how they begin, in words for clients. */
+/** The messages for clients, by the code or its prefix. */
 const REASONS: Readonly<Record<string, string>> = {
   "25006": "storage is read-only",
   "25P04": NOT_IN_TIME,
@@ -149,8 +148,8 @@ const NAME_TAKEN =
   "another application's view, type or table has the name of a plant-store table: create a schema for plant-store";
 
 /**
- * Codes, or how they begin, in words for the operator. `UNSAFE` and `NO_STANDBY` have words of their
- * own each time.
+ * The messages for operators, by the code or its prefix. `UNSAFE` and `NO_STANDBY` get their message
+ * where they are thrown.
  */
 const WORDS: Readonly<Record<string, string>> = {
   // SQLSTATE (PostgreSQL's documentation, appendix A)
@@ -214,11 +213,11 @@ function forCode(words: Readonly<Record<string, string>>, code: string): string 
 }
 
 /**
- * Runs something, and names the database in its failures: one line for the operator. Any other error is
- * a bug, and is thrown unchanged.
+ * Runs a function, and turns its database failures into one line for the operator that names the
+ * database. Any other error is a bug, and is rethrown unchanged.
  *
- * @param action What failed, such as `open`.
- * @throws {DatabaseError} If it fails.
+ * @param action The action that the message names, such as `open`.
+ * @throws {DatabaseError} If the database fails.
  */
 export async function withDatabaseError<Result>(
   action: string,

@@ -8,21 +8,21 @@ import { describeHost, type PostgresHost, type PostgresUrl } from "./url.ts";
 /** Options of {@linkcode failover}. */
 interface FailoverOptions {
   /**
-   * Reads the URL again after a server has rejected the user or the password: a rotation may have
-   * replaced them. Nothing else is taken from it. Certificates are read for each connection.
+   * Reloads the URL after a server has rejected the user or the password, which may have been rotated.
+   * Everything else in the URL is ignored. Certificates are reloaded for each connection anyway.
    *
    * @default the URL stays the same
    */
   readonly readUrl?: (() => Promise<PostgresUrl>) | undefined;
-  /** The servers now, which may change. @default those of the URL */
+  /** Returns the current servers, which may change. @default those of the URL */
   readonly hosts?: () => readonly PostgresHost[];
 }
 
-/** Servers that take over from each other. All pools of a database share them. */
+/** A primary and the servers that may be promoted in its place. All pools of a database share them. */
 export interface Servers {
   /**
-   * Connects to the first available server. The one that was used last is tried first, silent
-   * ones last. A server that would break what a 200 promises is skipped, as if it were down.
+   * Connects to the first available server. Tries the last used server first, and silent servers last.
+   * Treats a server that could lose acknowledged plants as if it were down.
    *
    * @throws {PostgresFailure} `NO_SERVER`; or, if it applies to every server, `UNSAFE` or 25006
    *   (read-only). The message names each server and its reason.
@@ -30,32 +30,32 @@ export interface Servers {
   connect(options?: ConnectionOptions): Promise<Connection>;
 
   /**
-   * The server in use, which accepted a connection last; `undefined` before the first one. If that
-   * is no longer one of the servers, the first of those.
+   * Returns the server in use: the last to accept a connection, or `undefined` before the first. If that
+   * server is no longer in the list, returns the first of the list.
    */
   current(): PostgresHost | undefined;
 
-  /** Reports that a server did not reply to a statement: the others are tried before it. */
+  /** Reports that a server did not reply to a statement, so that other servers are tried before it. */
   suspect(host: PostgresHost): void;
 
   /**
-   * Other servers with the same user, database and settings of TLS.
+   * Returns other servers with the same user, database and TLS settings.
    *
-   * @param hosts Those that there are now.
+   * @param hosts Returns those servers, which may change.
    */
   at(hosts: () => readonly PostgresHost[]): Servers;
 }
 
 /**
- * Connects to the servers of a URL, and remembers which of them responded, and which accepted a
- * connection last: if one pool finds that another server has taken over, the others follow.
+ * Connects to the servers of a URL. Remembers which of them are silent, and which accepted a connection
+ * last: if one pool finds that another server has taken over, the other pools follow.
  */
 export function failover(
   url: PostgresUrl,
   { readUrl, hosts = () => url.hosts }: FailoverOptions = {},
 ): Servers {
   let latest = url;
-  /** Those that did not respond when they were last tried. */
+  /** The servers that did not respond when last tried. */
   const silent = new Set<PostgresHost>();
   let current: PostgresHost | undefined;
   const timelines = newestTimelines();
@@ -74,7 +74,7 @@ export function failover(
       const connection = await connectTo(host, latest, {
         ...options,
         async verify(opened) {
-          // One server has no other that could have taken over.
+          // With one server, no other can have taken over.
           if (hosts().length > 1) await timelines.verify(opened);
           await options?.verify?.(opened);
         },
@@ -91,7 +91,7 @@ export function failover(
     }
   }
 
-  /** Takes user and password from the URL as it is now. The next attempt to connect uses them. */
+  /** Reloads the user and password for the next attempt to connect. Returns the error of this one. */
   async function renewCredentials(rejection: unknown): Promise<unknown> {
     if (readUrl === undefined) return rejection;
 
@@ -125,30 +125,25 @@ export function failover(
   };
 }
 
-/**
- * How long a server may keep the next one from being tried, in milliseconds. It may respond later.
- */
+/** How long to wait for a server before trying the next one as well, in milliseconds. */
 const HEAD_START_MS = 1_000;
-/**
- * The longest pause before a server that refused is tried again, in milliseconds, give or take half
- * of it.
- */
+/** The longest pause between two rounds of attempts, in milliseconds, give or take half of it. */
 const LONGEST_PAUSE_MS = 500;
 
 /** The servers to choose from. */
 interface Candidates {
-  /** Those to try, in this order. */
+  /** Returns the servers in the order in which to try them. */
   hosts(): readonly PostgresHost[];
   isSilent(host: PostgresHost): boolean;
   connect(host: PostgresHost): Promise<Connection>;
-  /** How long to retry those that refused, in milliseconds, if another may still respond. */
+  /** How long to retry servers that refused while another may still respond, in milliseconds. */
   readonly retryMs: number;
 }
 
 /**
  * Tries servers as in Happy Eyeballs (RFC 8305): one after another, each with a head start, and the
- * first that accepts wins. A silent one has no head start. While a slow one may still respond, the
- * others are retried: one of them may be promoted meanwhile.
+ * first to accept wins. A silent server gets no head start. While a slow server may still respond, the
+ * others are retried, because one may have been promoted.
  */
 async function connectToFirst({
   hosts,
@@ -158,7 +153,7 @@ async function connectToFirst({
 }: Candidates): Promise<Connection> {
   const accepted = Promise.withResolvers<Connection>();
   let isOver = false;
-  /** Those in flight. */
+  /** The attempts in flight. */
   const attempts = new Map<PostgresHost, Promise<void>>();
   /** The last failure of each server. */
   const failures = new Map<PostgresHost, PostgresFailure>();
@@ -182,7 +177,7 @@ async function connectToFirst({
     }
   }
 
-  /** Tries all, again and again, until one accepts or none may respond any more. */
+  /** Tries all servers repeatedly, until one accepts or no attempt is left in flight. */
   async function attemptAll(): Promise<Connection> {
     const end = performance.now() + retryMs;
 
@@ -211,8 +206,8 @@ async function connectToFirst({
 }
 
 /**
- * `UNSAFE` is final, and clients are told that storage is read-only: both are kept if every server
- * has them.
+ * Throws the failures of all servers as one. Keeps the code `UNSAFE` or 25006 (read-only) if every
+ * server has it, because an operator must act on the first, and clients are told of the second.
  */
 function fail(failures: readonly PostgresFailure[]): never {
   const code =

@@ -13,8 +13,7 @@ import {
 import type { PostgresHost } from "./url.ts";
 
 /**
- * Work to run on a connection. `attempt` counts from 0; a later attempt may find the effects of an
- * earlier one.
+ * Work to run on a connection. `attempt` counts from 0. An earlier attempt may have been committed.
  */
 export type Work<Result> = (connection: Connection, attempt: number) => Promise<Result>;
 
@@ -23,32 +22,32 @@ export interface PoolOptions {
   /** How many pieces of work may be in flight at once, each on its own connection. */
   readonly size: number;
 
-  /** Opens a connection. It settles in any case: whoever connects has a time limit. */
+  /** Opens a connection. Must settle within a time limit of its own. */
   readonly connect: () => Promise<Connection>;
 
   /**
-   * The server in use, as all pools of a database know it. Connections to any other are closed
-   * before they are used, and while their work is overdue.
+   * Returns the server in use, which all pools of a database share. A connection to any other server is
+   * closed before its next use, or while its work is overdue.
    */
   readonly current: () => PostgresHost | undefined;
 
   /**
-   * Called with a server that did not reply to a statement within a second.
+   * Called with a server that has not replied to a statement for a second.
    *
    * @default does nothing
    */
   readonly onSilence?: (host: PostgresHost) => void;
 
   /**
-   * Asks another connection why a server does not reply. Work that times out rejects with the
-   * answer, until other work succeeds. Never rejects.
+   * Finds out, over another connection, why a server does not reply. Until other work succeeds, work
+   * that times out rejects with the answer. Never rejects.
    *
    * @default `DEADLINE`
    */
   readonly explainSilence?: () => Promise<PostgresFailure | undefined>;
 
   /**
-   * The server ends every statement within this time, in milliseconds. No later reply comes.
+   * The statement timeout of the server, in milliseconds. After it, no reply can come.
    *
    * @default never
    */
@@ -60,7 +59,7 @@ const OVERDUE_MS = 1_000;
 /** The longest pause after a failure to connect, in milliseconds, give or take half of it. */
 const LONGEST_PAUSE_MS = 1_300;
 
-/** An open connection, and what it does. */
+/** An open connection and its state. */
 class PooledConnection implements ConnectionFacts {
   readonly connection: Connection;
   readonly openedAt = performance.now();
@@ -93,37 +92,36 @@ class PooledConnection implements ConnectionFacts {
 type Waiting = PromiseWithResolvers<PooledConnection>;
 
 /**
- * Connections to the database, each with one piece of work in flight. Waiting work takes the first
- * idle connection: if the server accepts no more of them, or a new one hangs, the open ones serve
- * all. {@linkcode nextPoolStep} decides what to do, {@linkcode consequencesOf} what an error means;
- * the pool carries it out.
+ * A pool of connections to the database. Each connection has at most one piece of work in flight.
+ * Waiting work takes the first connection that is idle. So the open connections do all the work if the
+ * server accepts no more of them, or a new one hangs. {@linkcode nextPoolStep} decides what to do, and
+ * {@linkcode consequencesOf} what an error means; the pool carries it out.
  *
- * When a server falls silent, counted from the statement that gets no reply:
+ * If a server falls silent, this happens, counted from the statement that gets no reply:
  *
- * - 0 s: no reply.
- * - 1.0 s: the connection is `overdue`. Its host is suspected: others are tried before it. One
- *   connection is opened beside it. Idle ones without a later reply are checked before use.
- * - + handshake: if the new connection leads to another server, those to the old one are closed, in
- *   every pool, and the batch is repeated on the new one. Otherwise it serves what waits.
- * - The deadline of the work: it rejects, and its connection is `timed out`.
- * - 30 s later: that connection is closed, if later work has succeeded.
+ * - After 1 s the connection is `overdue`. Other hosts are tried before its host. Another connection is
+ *   opened beside it. Idle connections that have had no reply since are checked before use.
+ * - If the new connection leads to another server, every pool closes its connections to the old one,
+ *   and the batch is repeated on the new one. Otherwise the new connection takes waiting work.
+ * - At the deadline of the work, the work rejects, and its connection is `timed out`.
+ * - 30 s later that connection is closed, if later work has succeeded.
  *
- * No statement is cancelled: PostgreSQL would report success for a commit that waits for a
- * synchronous standby. A connection whose work timed out stays open: the statement would continue
- * on the server, and nothing would count it. A pool has at most twice as many connections as its
- * size, which bounds the statements left behind on the server.
+ * The pool cancels no statement: PostgreSQL would report success for a cancelled commit that waits for a
+ * synchronous standby. It keeps a connection whose work timed out, because the statement continues on
+ * the server and must be counted. A pool has at most twice as many connections as its size, which limits
+ * such statements.
  *
  * Times are those of `performance.now()`.
  */
 export class Pool {
   /**
-   * Connections opened to replace a lost one, further attempts at a piece of work, and those done
-   * with their duration.
+   * Counts connections that replaced a lost one, repeated attempts, and completed work with its total
+   * duration.
    */
   readonly counts = { reconnections: 0, retries: 0, done: 0, durationMs: 0 };
 
   readonly #options: PoolOptions;
-  /** From `close()` on. */
+  /** True from `close()` on. */
   #isClosed = false;
 
   // Open connections, and the work that waits for one. #proceed() brings them together.
@@ -145,15 +143,13 @@ export class Pool {
   /** How many lost connections are not replaced yet. #close() adds to it. */
   #lost = 0;
 
-  // What the work in flight has seen. #finish() and #noteSilence() own these.
+  // Results of the work in flight. #finish() and #noteSilence() own these.
 
-  /**
-   * Since when a server is silent. A connection without a later reply is checked before it is used.
-   */
+  /** When a server fell silent. A connection without a later reply is checked before it is used. */
   #silentSince = Number.NEGATIVE_INFINITY;
-  /** When the newest piece of work began that has succeeded. */
+  /** The latest start of any work that succeeded. */
   #newestSuccessBeganAt = Number.NEGATIVE_INFINITY;
-  /** Why a server is silent, if that is known, and whether it is being asked. */
+  /** Why a server is silent, if known; and whether `explainSilence` is running. */
   #explanation: PostgresFailure | undefined;
   #isExplaining = false;
 
@@ -162,8 +158,8 @@ export class Pool {
   }
 
   /**
-   * Runs a piece of work. It is repeated if that is safe and time allows, on another connection if
-   * its own is lost.
+   * Runs a piece of work. Repeats it if that is safe and there is time, on another connection if its
+   * own was lost.
    *
    * @param timeoutMs The time limit, in milliseconds, including the wait for a connection.
    * @throws {PlantStoreError} `storage_unavailable`. The work may or may not have been committed.
@@ -192,7 +188,7 @@ export class Pool {
     return this.#connections.filter(({ isOpen }) => isOpen).length;
   }
 
-  /** How many connections have work in flight, even if it timed out, or are being opened. */
+  /** How many connections are being opened, or have work in flight, even if it timed out. */
   get busy(): number {
     const busy = this.#connections.filter(({ state }) => state !== "idle");
     return busy.length + this.#connecting;
@@ -246,7 +242,7 @@ export class Pool {
     }
   }
 
-  /** Applies the result to the connection, even if the work timed out. */
+  /** Waits for the work, even after its deadline, and then updates the connection and the counts. */
   async #finish<Result>(
     pooled: PooledConnection,
     working: Promise<Result>,
@@ -270,13 +266,13 @@ export class Pool {
     }
   }
 
-  /** Takes a connection back whose work has ended. */
+  /** Returns a connection to the pool. */
   #release(pooled: PooledConnection): void {
     pooled.enter("idle");
     this.#proceed();
   }
 
-  /** Watches whether the server replies to each statement of a piece of work within a second. */
+  /** Marks the connection as overdue if the server does not reply to a statement within a second. */
   #watch(pooled: PooledConnection, began: number): () => void {
     const check = () => {
       const silentMs = performance.now() - Math.max(began, pooled.repliedAt);
@@ -290,7 +286,7 @@ export class Pool {
     return () => stop();
   }
 
-  /** This connection may be dead, and so may all that have not replied since. */
+  /** Notes that this connection may be dead, and every other that has had no reply since. */
   #noteSilence(pooled: PooledConnection, began: number, state: "overdue" | "timed out"): void {
     if (!this.#connections.includes(pooled)) return;
 
@@ -301,7 +297,7 @@ export class Pool {
     this.#proceed();
   }
 
-  /** Asks why a server is silent. One question at a time. */
+  /** Finds out why a server is silent, unless that is already under way. */
   async #explain(): Promise<void> {
     const { explainSilence } = this.#options;
     if (explainSilence === undefined || this.#isExplaining) return;
@@ -309,7 +305,7 @@ export class Pool {
     this.#isExplaining = true;
     const { done } = this.counts;
     const explanation = await explainSilence();
-    // Unless work has succeeded meanwhile.
+    // Ignore the answer if work has succeeded meanwhile.
     if (done === this.counts.done) this.#explanation = explanation;
     this.#isExplaining = false;
   }
@@ -378,7 +374,7 @@ export class Pool {
     this.#proceed();
   }
 
-  /** Opens a connection, unless it is no longer wanted before that succeeds. */
+  /** Opens a connection, and gives up once none is wanted. */
   async #open({ isBeside }: { readonly isBeside: boolean }): Promise<void> {
     if (isBeside) this.#openedBesideAt = performance.now();
 
@@ -387,7 +383,7 @@ export class Pool {
     this.#connecting--;
 
     if (connection !== undefined) this.#connections.push(new PooledConnection(connection));
-    // If it leads to another server, this closes those to the old one.
+    // If the connection leads to another server, this closes those to the old one.
     this.#proceed();
 
     if (connection === undefined || this.#lost === 0) return;
@@ -412,7 +408,7 @@ export class Pool {
         const hasNoOther = usable(this.#connections) === 0;
         if (consequencesOf(error).isLasting && hasNoOther) this.#rejectWaiting(error);
 
-        // Between the beginnings of two attempts: one that hung needs no pause after it.
+        // The pause counts from the start of the attempt: after one that hung, retry at once.
         const elapsedMs = performance.now() - began;
         await pause(Math.max(0, backoffMs(this.#connectFailures++, LONGEST_PAUSE_MS) - elapsedMs));
       }
@@ -420,7 +416,7 @@ export class Pool {
     return undefined;
   }
 
-  /** Closes a connection. One that is not lost needs no other in its place. */
+  /** Closes a connection. One that is replaced later counts as lost. */
   #close(pooled: PooledConnection, { isLost = true } = {}): void {
     const index = this.#connections.indexOf(pooled);
     if (index < 0) return;

@@ -18,39 +18,39 @@ import { insertBesideLocks } from "./lock_search.ts";
 import { bigintArray, COLUMN_KINDS, plants } from "./schema.ts";
 import { DURABILITY, type Durability, requireDurable } from "./session.ts";
 
-// The statements of a batch, which the probe runs too, and the two steps that add one.
+// Adds batches of plants. The probe runs the same statements.
 
 const { placeholder } = sql;
 
-/** Drizzle writes each statement once; a connection runs it. */
+/** Builds the SQL of the statements, once. The statements run on a `Connection`. */
 const db = drizzle.mock();
 
-/** The fields, in the order of the statement that inserts rows. Each is sent as an array. */
+/** The fields, in the order of the columns that INSERT fills. Each is sent as an array. */
 const FIELDS = Object.keys(getTableColumns(plants)) as (keyof NewPlant)[];
 const ARRAYS = FIELDS.map(
   (field) => sql`${placeholder(field)}::${sql.raw(plants[field].getSQLType())}[]`,
 );
-/** The columns, each under the name of its field: what a statement returns of a row. */
+/** The columns of a returned row, each aliased to the name of its field. */
 export const ROW = Object.fromEntries(
   FIELDS.map((field) => [field, sql<string | null>`${plants[field]}`.as(field)]),
 ) as Record<keyof NewPlant, SQL.Aliased<string | null>>;
 
-/** Every plant, ordered by id. */
+/** Selects every plant, ordered by id. */
 export const SELECT_ALL = db.select(ROW).from(plants).orderBy(plants.id).toSQL().sql;
 
-/** The arrays are read side by side. In FROM, each would first be copied into a temporary store. */
+/** In the SELECT list, the `unnest`s run in lockstep. In FROM, PostgreSQL would first store each result. */
 const INSERT = db
   .insert(plants)
   .select(sql`SELECT ${list(ARRAYS.map((array) => sql`unnest(${array})`))}`)
-  // On the id only: a conflict in an operator's own unique index is an error, not a stored plant.
+  // Only for the id: a conflict in an operator's own unique index is an error, not a stored plant.
   .onConflictDoNothing({ target: plants.id })
   .returning(ROW)
   .toSQL().sql;
 
-/** Takes the lines of {@linkcode copyLines}. */
+/** Copies the lines of {@linkcode copyLines} into the table. */
 export const COPY_PLANTS = `COPY plants (${FIELDS.map((field) => `"${plants[field].name}"`).join(", ")}) FROM STDIN`;
 
-/** Plants in COPY's text format: https://www.postgresql.org/docs/current/sql-copy.html */
+/** Formats plants for COPY, as text: https://www.postgresql.org/docs/current/sql-copy.html */
 export function copyLines(plants: readonly NewPlant[]): string {
   const lineOf = (plant: NewPlant) =>
     FIELDS.map((field) => copyText(columnValue(plant, field))).join("\t");
@@ -69,22 +69,22 @@ const ESCAPES: Readonly<Record<string, string>> = {
   "\r": String.raw`\r`,
 };
 
-/** The place of a plant in its batch, from 1. No field has this name. */
+/** The column with the position of a plant in its batch, from 1. No field has this name. */
 const PLACE = sql.identifier("#place");
 
-/** The plants to compare. Their order gives each its place. */
+/** The plants to compare, numbered in the order of the batch. */
 const sent = sql`unnest(${list(ARRAYS)}) WITH ORDINALITY AS sent (${list(FIELDS.map((field) => sql.identifier(field)))}, ${PLACE})`;
 
 /**
- * Compares plants with the rows of their ids, byte by byte, on the server: the texts of a row may
- * be far longer than what was sent.
+ * Compares plants with the rows that have their ids, byte by byte. The server compares them, because
+ * a row's texts may be far longer than the texts that were sent.
  *
- * It also locks the rows. A lock is a write, so the statement returns once the rows are on the disk
- * and on the synchronous standby. Without it, a restarted primary shows rows that it had committed
- * before its crash, and that are on no standby yet.
+ * It also locks the rows. A row lock writes to the WAL, so the statement returns once the rows are on
+ * the disk and on the synchronous standby. Otherwise a primary that restarts after a crash would show
+ * committed rows that are not on any standby yet.
  *
- * `FOR KEY SHARE` conflicts with no ordinary UPDATE. `SKIP LOCKED` leaves out the rows that another
- * transaction is deleting, so the statement waits for no lock.
+ * `FOR KEY SHARE` does not conflict with an ordinary UPDATE. `SKIP LOCKED` leaves out rows that another
+ * transaction is deleting, so the statement never waits for a row lock.
  */
 const COMPARE = db
   .select({
@@ -99,7 +99,7 @@ const COMPARE = db
   .for("key share", { of: plants, skipLocked: true })
   .toSQL().sql;
 
-/** As text, a row is what a client reads of it, whatever types the columns have. */
+/** Casts a row to text, as a client reads it, whatever types the operator gave the columns. */
 function row(columns: SQLChunk[]): SQL {
   return sql`ROW(${list(columns)})::text COLLATE "C"`;
 }
@@ -111,20 +111,20 @@ function list(parts: SQLChunk[]): SQL {
 /** The statements that add a batch. */
 export interface PlantStatements {
   /**
-   * Inserts plants of different ids in one transaction, and leaves out those whose id is taken.
+   * Inserts plants with distinct ids in one transaction, and skips those whose id is taken.
    *
-   * @returns The rows that it inserted.
+   * @returns The inserted rows.
    */
   insert(connection: Connection, plants: readonly NewPlant[]): Promise<readonly PlantRow[]>;
 
-  /** Waits for a lock on the whole table, of which these plants are to be part. Changes nothing. */
+  /** Takes the table lock of an INSERT for these plants, and inserts nothing. */
   lockTable(connection: Connection, plants: readonly NewPlant[]): Promise<unknown>;
 
   /**
-   * Compares plants with the rows of their ids, and returns once those rows are on the disk and on
-   * the synchronous standby. Waits for no lock of a row: it may leave out a row that is locked.
+   * Compares plants with the rows that have their ids, and returns once those rows are on the disk and
+   * on the synchronous standby. Does not wait for row locks: it may leave out a locked row.
    *
-   * @returns The index of each plant that has a row, and whether the row is the same plant.
+   * @returns For each plant whose id has a row: its index, and whether the row is the same plant.
    */
   compare(
     connection: Connection,
@@ -132,7 +132,7 @@ export interface PlantStatements {
   ): Promise<readonly { readonly index: number; readonly isSame: boolean }[]>;
 }
 
-/** The statements for one server that has all plants. */
+/** The statements for a server that stores all plants. */
 const STATEMENTS: PlantStatements = {
   insert: (connection, plants) => connection.query<PlantRow>(INSERT, arraysOf(plants)),
   lockTable: (connection) => connection.query(INSERT, arraysOf([])),
@@ -145,11 +145,11 @@ const STATEMENTS: PlantStatements = {
 };
 
 /**
- * Adds a batch in one statement, which commits by itself. A second one compares the plants that
- * were stored before: only a later statement sees what a rival has committed meanwhile.
+ * Adds a batch in one statement, which is its own transaction. A second statement compares the plants
+ * whose ids were taken: only a later statement sees rows that another transaction has just committed.
  *
- * Plants that another transaction locks are `unavailable`. Their ids are remembered, and kept out
- * of the next batches.
+ * A plant whose id another transaction holds is `unavailable`. Its id is remembered, and kept out of
+ * the next batches.
  *
  * @param deadline When the caller gives up, by `performance.now()`.
  */
@@ -160,7 +160,7 @@ type AddBatch = (
   statements?: PlantStatements,
 ) => Promise<readonly StoreOutcome[]>;
 
-/** Makes what adds the batches of one store. */
+/** Returns the function that adds the batches of one store. It remembers the ids that are locked. */
 export function batchAdder(): AddBatch {
   const held = new HeldIds();
   return (connection, batch, deadline, statements = STATEMENTS) =>
@@ -176,7 +176,7 @@ async function addBatch(
     outcome: undefined,
     duplicateOf: undefined,
   }));
-  // Overlapping batches in different orders would deadlock.
+  // Batches that insert the same ids in different orders would deadlock.
   const sorted = entries.toSorted((one, other) =>
     one.id < other.id ? -1 : Number(one.id > other.id),
   );
@@ -197,12 +197,12 @@ async function addBatch(
   return entries.map(outcomeOf);
 }
 
-/** How many locks a batch may meet the first time: a second of waiting. */
+/** How many locks the search in a batch may wait for: one second in all. */
 const MAX_SEARCH_LOCKS = 200;
-/** How many locks the plants that are retried may meet: a quarter of a second of waiting. */
+/** How many locks the retried plants may wait for: a quarter of a second in all. */
 const MAX_RETRY_LOCKS = 50;
 
-/** How a batch is added. */
+/** The context of adding a batch. */
 interface Adding {
   readonly connection: Connection;
   readonly statements: PlantStatements;
@@ -210,7 +210,7 @@ interface Adding {
   readonly deadline: number;
 }
 
-/** Adds plants whose ids met no lock before. */
+/** Adds plants whose ids are not known to be locked. */
 async function addAll(adding: Adding, entries: readonly Entry[]): Promise<void> {
   if (entries.length === 0) return;
 
@@ -220,8 +220,7 @@ async function addAll(adding: Adding, entries: readonly Entry[]): Promise<void> 
   const rest = toInsert(entries);
   if (isInserted || rest.length === 0) return;
 
-  // Waits for a lock on the whole table. If that times out, the batch is repeated: no id is at
-  // fault.
+  // If the table itself is locked, this times out, and the whole batch is repeated.
   await adding.statements.lockTable(adding.connection, rest);
 
   await insertBesideLocks(rest, {
@@ -232,7 +231,7 @@ async function addAll(adding: Adding, entries: readonly Entry[]): Promise<void> 
   await compare(adding, entries);
 }
 
-/** Adds plants whose ids met a lock before. It may have ended. */
+/** Adds plants whose ids were locked before. The lock may have been released. */
 async function retry(adding: Adding, entries: readonly Entry[]): Promise<void> {
   if (entries.length === 0) return;
 
@@ -246,16 +245,13 @@ async function retry(adding: Adding, entries: readonly Entry[]): Promise<void> {
 
 /** A plant of a batch. */
 interface Entry extends NewPlant {
-  /** `undefined` as long as it is not known. */
+  /** `undefined` until it is known. */
   outcome: AddOutcome | undefined;
-  /**
-   * The first plant of the batch with the same id, if this is a later one. Only the first is
-   * inserted.
-   */
+  /** The first plant of the batch with the same id, unless this is the first. Only that is inserted. */
   duplicateOf: Entry | undefined;
 }
 
-/** Those to insert: no duplicates, and none whose outcome is known. */
+/** Returns the plants to insert: those without an outcome that are not duplicates. */
 function toInsert(entries: readonly Entry[]): readonly Entry[] {
   return entries.filter(
     ({ outcome, duplicateOf }) => outcome === undefined && duplicateOf === undefined,
@@ -263,8 +259,8 @@ function toInsert(entries: readonly Entry[]): readonly Entry[] {
 }
 
 /**
- * `unavailable` if the plant was neither inserted nor found. A duplicate of one that was added has no
- * outcome of its own.
+ * Returns the outcome of a plant: `unavailable` if it was neither inserted nor found. The duplicate of
+ * an added plant has no outcome yet, so it is compared with that plant here.
  */
 function outcomeOf(entry: Entry): StoreOutcome {
   const { outcome, duplicateOf } = entry;
@@ -273,7 +269,7 @@ function outcomeOf(entry: Entry): StoreOutcome {
   return samePlant(duplicateOf, entry) ? "present" : "conflict";
 }
 
-/** Inserts plants. Returns false if a lock timed out, which rolls the insert back. */
+/** Inserts plants. Returns false if waiting for a lock timed out, which rolls the insert back. */
 async function insert(
   { connection, statements }: Adding,
   entries: readonly Entry[],
@@ -292,14 +288,14 @@ async function insert(
     const row = inserted.get(String(entry.id));
     if (row === undefined) continue;
 
-    // An operator's trigger or type may have changed the plant: then another one has the id.
+    // An operator's trigger or column type may have changed the plant. Then a different plant has the id.
     entry.outcome = samePlant(plantFrom(row), entry) ? "added" : "conflict";
   }
 
   return true;
 }
 
-/** Compares the plants whose outcome is unknown with the rows of their ids. */
+/** Compares the plants whose outcome is unknown with the rows that have their ids. */
 async function compare(
   { connection, statements }: Adding,
   entries: readonly Entry[],
@@ -311,7 +307,7 @@ async function compare(
     (unknown[index] as Entry).outcome = isSame ? "present" : "conflict";
 }
 
-/** The parameters of {@linkcode INSERT} and {@linkcode COMPARE}: an array for each column. */
+/** Returns the parameters of {@linkcode INSERT} and {@linkcode COMPARE}: an array for each column. */
 function arraysOf(plants: readonly NewPlant[]): string[] {
   return FIELDS.map((field) =>
     field === "id"
@@ -320,20 +316,20 @@ function arraysOf(plants: readonly NewPlant[]): string[] {
   );
 }
 
-/** A row as the client reads it: a bigint is text. */
+/** A row as Bun's client returns it: a bigint is a string. */
 export type PlantRow = { readonly id: string | null } & {
   readonly [Field in keyof Plant]-?: ColumnValue;
 };
 
-/** The plant of a row. */
+/** Converts a row to a plant. */
 export function plantFrom(row: PlantRow): NewPlant {
   return plantOfRow(BigInt(row.id as string), row);
 }
 
 /**
- * Runs the statements of a batch without a plant, and commits a row to a separate table: with the
- * locks, privileges and columns that plants need, it adds no plant. It is one statement, because on
- * a slow network each round trip takes a share of the probe's time.
+ * Runs the statements of an empty batch, and commits a row to a separate table. So it needs the locks,
+ * privileges and columns that a plant needs, but adds none. It is one statement because, on a slow
+ * network, each round trip uses up the probe's time.
  */
 const PROBE = `WITH added AS (${INSERT}), stored AS MATERIALIZED (${COMPARE})
   INSERT INTO probes (id, probed_at) SELECT $${FIELDS.length + 1}::int, now()
@@ -341,7 +337,7 @@ const PROBE = `WITH added AS (${INSERT}), stored AS MATERIALIZED (${COMPARE})
     ON CONFLICT (id) DO UPDATE SET probed_at = excluded.probed_at
     RETURNING ${DURABILITY}, current_setting('synchronous_standby_names') AS standby_names`;
 
-/** With this many rows, servers that probe at once seldom wait for each other's commit. */
+/** With this many rows, servers that probe at the same time seldom wait for each other's row lock. */
 const PROBE_ROWS = 64;
 
 /**
