@@ -1,4 +1,4 @@
-// What an import attribute makes of a file: its text, or its path, even inside the executable.
+// Files imported with an attribute: as a text, or as a path, even inside the executable.
 declare module "*.sql" {
   const text: string;
   export default text;

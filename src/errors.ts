@@ -16,7 +16,7 @@ export interface ErrorRow {
 }
 
 /**
- * Each cause with its number. Responses and the OpenAPI document follow this table.
+ * The causes of errors, each with its number. Responses and the OpenAPI document follow this table.
  *
  * @example
  * ```ts
@@ -118,11 +118,11 @@ export const ERRORS = {
   },
 } as const satisfies Record<string, ErrorRow>;
 
-/** Why a request can fail: the closed list of causes. */
+/** A cause of a failed request, from a closed list. */
 export type ErrorCode = keyof typeof ERRORS;
 
 /**
- * The HTTP status of a cause (RFC 9110, section 15).
+ * Returns the HTTP status of a cause (RFC 9110, section 15).
  *
  * @example
  * ```ts
@@ -140,7 +140,7 @@ export function statusOf(code: ErrorCode): number {
 export interface PlantStoreErrorOptions extends ErrorOptions {
   /** Why credentials were refused, or could not be checked, in words. */
   readonly reason?: string | undefined;
-  /** The scope that the token would need: the one part that is sent to its client. */
+  /** The scope that the token would need. It is also sent to the client. */
   readonly scope?: string | undefined;
 }
 
@@ -148,9 +148,9 @@ export interface PlantStoreErrorOptions extends ErrorOptions {
 const IS_OURS = Symbol.for("plant-store.PlantStoreError");
 
 /**
- * A failure whose cause is reported to the client. Anything else that a port throws becomes an
- * internal error, even an error of ours that `structuredClone` or `postMessage` has copied: they
- * keep no code.
+ * An error whose cause is reported to the client. Any other error that a port throws becomes an
+ * internal error. So does a `PlantStoreError` copied by `structuredClone` or `postMessage`: the
+ * copy has no code.
  *
  * @example A store whose database is unavailable
  * ```ts
@@ -181,9 +181,8 @@ export class PlantStoreError extends Error {
   }
 
   /**
-   * Recognizes an error by its mark and code: a program may have two copies of this module, or a realm
-   * of its own for tests, and the class of another copy is another one. A class that extends this one
-   * recognizes its own only.
+   * Recognizes an error by its mark and code, not by its class: a program may load two copies of
+   * this module, or run tests in another realm. A subclass recognizes only its own instances.
    */
   static override [Symbol.hasInstance](error: unknown): error is PlantStoreError {
     if (this !== PlantStoreError) return Function.prototype[Symbol.hasInstance].call(this, error);
@@ -215,8 +214,8 @@ export class PlantStoreError extends Error {
 }
 
 /**
- * Sets how many frames of a stack are captured: every engine has this, but no standard. Does nothing
- * if a program has frozen its intrinsics.
+ * Sets how many stack frames an error captures. Every engine supports this, but no standard defines
+ * it. Does nothing if a program has frozen its intrinsics.
  */
 function setStackTraceLimit(frames: number | undefined): void {
   Reflect.set(Error, "stackTraceLimit", frames);
@@ -233,16 +232,15 @@ export class CommandError extends Error {
 }
 
 /**
- * Something failed, and there is nothing more to print: it was printed or logged, or the reader of
- * the output has ended, as `head` does.
+ * A failure without a message of its own: it was printed or logged before, or the reader of the
+ * output has exited, as `head` does.
  */
 export class QuietFailure extends Error {
   override readonly name = "QuietFailure";
 }
 
 /**
- * Checks a number that a program gives to the module: `NaN` compares as false, and would be no
- * limit at all.
+ * Checks a numeric option. `NaN` would limit nothing, because every comparison with it is false.
  *
  * @throws {TypeError} If it is not a number from `min` to `max`.
  */
@@ -258,10 +256,10 @@ export function requireNumber(
 }
 
 /**
- * Refuses an option that does not exist: a misspelled one would silently have its default.
+ * Refuses unknown options: a misspelled one would silently be ignored.
  *
- * @param rest What is left when each option has been taken out.
- * @throws {TypeError} If there is one.
+ * @param rest The options without the known ones.
+ * @throws {TypeError} If an option is unknown.
  */
 export function requireNoMore(rest: Readonly<Record<string, never>>): void {
   const [name] = Object.keys(rest);
@@ -269,11 +267,11 @@ export function requireNoMore(rest: Readonly<Record<string, never>>): void {
 }
 
 /**
- * Calls a function of the program around the module. What it throws is printed, even if it is async:
- * the plant may be stored, and its client needs the response.
+ * Calls a callback of the program that uses the module. Prints an error that it throws or rejects
+ * with: the plant may be stored, and its client needs the response.
  *
- * @param name The option that the function is.
- * @returns What the function returns; `undefined` if it throws.
+ * @param name The name of the option, for the message.
+ * @returns The callback's result; `undefined` if it throws.
  */
 export function attempt<Result>(
   name: string,
@@ -301,15 +299,18 @@ export function isSystemError(error: unknown): boolean {
   return error instanceof Error && "syscall" in error;
 }
 
-/** The system's words for a failure, without the call and the path: "no space left on device". */
+/**
+ * Returns the system's words for a failure, without the call and the path: "no space left on
+ * device".
+ */
 export function reasonOf(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
   return /^E[A-Z0-9]+: (.+?)(?:, \w+(?: '.*)?)?$/s.exec(message)?.[1] ?? message;
 }
 
 /**
- * Each control character becomes `\u{…}`: a message or a line of the log may quote what was typed,
- * the content of a file or of a token.
+ * Escapes control characters as `\u{…}`: a message or the log may quote typed text, a file or a
+ * token.
  */
 export function escapeControls(text: string): string {
   return text.replaceAll(

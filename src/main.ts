@@ -10,12 +10,14 @@ import { run } from "./commands/program.ts";
 /** How long to wait for the reader of stderr after a signal or a bug, in milliseconds. */
 const LAST_WORDS_MS = 3_000;
 
-/** How long to wait for what keeps the event loop alive, such as a hanging disk, in milliseconds. */
+/**
+ * How long pending work, such as a write to a hanging disk, may delay the exit, in milliseconds.
+ */
 const EXIT_MS = 100;
 
 /**
- * How long a further signal is the same press of Ctrl-C, in milliseconds: npx and `bun run` pass on
- * what the terminal has sent to every process.
+ * Signals within this time count as one press of Ctrl-C, in milliseconds: npx and `bun run` forward
+ * a signal that the terminal has sent to every process.
  */
 const SAME_PRESS_MS = 500;
 
@@ -35,7 +37,7 @@ for (const signal of ["SIGTERM", "SIGINT", "SIGQUIT"] as const) {
   });
 }
 
-// The terminal was closed, which `nohup` ignores. A server has a listener of its own.
+// SIGHUP means that the terminal was closed; `nohup` ignores it. A server sets its own listener.
 let onHangup = isHangupIgnored() ? () => {} : requestStop;
 process.on("SIGHUP", () => onHangup());
 
@@ -46,7 +48,7 @@ const stdout = new Output(1);
 const stderr = new Output(2);
 const isTerminal = isatty(2);
 
-// Until the command ends, Bun would print such an error and go on.
+// While a command runs, Bun would only print such an error and continue.
 for (const event of ["uncaughtException", "unhandledRejection"] as const) {
   process.on(event, (error: unknown) => {
     stderr.print(`${Bun.inspect(error)}\n`);
@@ -54,7 +56,7 @@ for (const event of ["uncaughtException", "unhandledRejection"] as const) {
   });
 }
 
-/** Where a package installs the executable, a file of settings is read from `/etc`. */
+/** Whether a package installed the executable, which then reads its settings file in `/etc`. */
 const isInstalled =
   Bun.main.startsWith("/$bunfs/") &&
   ["/usr/bin", "/usr/local/bin"].includes(dirname(process.execPath));
@@ -78,8 +80,8 @@ await stderr.drain(LAST_WORDS_MS);
 setTimeout(() => process.exit(), EXIT_MS).unref();
 
 /**
- * Whether the program was started with SIGHUP ignored, as `nohup` does. Only Linux tells (proc(5),
- * `SigIgn`).
+ * Whether the program was started with SIGHUP ignored, as `nohup` does. Detected on Linux only
+ * (proc(5), `SigIgn`).
  */
 function isHangupIgnored(): boolean {
   try {

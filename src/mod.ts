@@ -1,6 +1,7 @@
 /**
- * The Plant Store as a module: the app and the ports it stands on. It needs web standards, `hash`
- * of `node:crypto`, and the right to generate code while `createApp()` runs.
+ * The Plant Store as a module: the app, and the ports for its storage, authentication and logs. It
+ * needs web standard APIs, `hash` of `node:crypto`, and a runtime that allows code generation while
+ * `createApp()` runs.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * Why a server's certificate was refused, in words; `undefined` for any other code.
+ * Returns why a server's certificate was refused, in words; `undefined` for any other code.
  *
  * @param code A code of the TLS library.
  */
@@ -7,7 +7,7 @@ export function certificateFailure(code: string): string | undefined {
   return FAILURES.find(([codes]) => codes.test(code))?.[1];
 }
 
-/** What `certificateFailure()` says if no CA is known that vouches for the certificate. */
+/** The result of `certificateFailure()` for a certificate that no known CA has signed. */
 export const NOT_TRUSTED = "its certificate is not trusted";
 
 const FAILURES: readonly (readonly [codes: RegExp, words: string])[] = [

@@ -17,7 +17,7 @@ import { respond } from "./responses.ts";
 /** Renders what was measured, in Prometheus' text format. */
 export type RenderMetrics = () => Promise<string>;
 
-/** Everything the app needs from outside; it opens and reads nothing by itself. */
+/** Options of {@linkcode createApp}. The app itself opens no files or connections. */
 export interface AppOptions {
   /** Stores plants. */
   readonly plants: Pick<GroupCommit, "add">;
@@ -26,25 +26,30 @@ export interface AppOptions {
   readonly authenticate: Authenticate;
 
   /**
-   * Resolves when a plant could be stored now; throws a `PlantStoreError` when not. `/readyz` shows
-   * the names that it resolves to: of the parts of the storage that cannot store their plants, while
-   * others can.
+   * Resolves if a plant could be stored now, and rejects with a `PlantStoreError` if not. If only
+   * some parts of the storage can store plants, resolves to the names of the others, which
+   * `/readyz` shows.
    */
   readonly ready: () => Promise<readonly string[] | void>;
 
   /**
-   * Gets every error and every response. What it throws is printed. @default prints the internal errors by `console.error`,
-   * and nothing else
+   * Receives every error and every response. Errors that it throws are printed.
+   *
+   * @default prints internal errors with `console.error`
    */
   readonly observer?: Observer | undefined;
 
   /** The maximum size of a body, in bytes. @default {65_536} */
   readonly maxBodyBytes?: number | undefined;
 
-  /** The origins whose pages may call, such as `https://app.example.org`. @default none */
+  /**
+   * The origins whose pages may call the API (CORS), such as `https://app.example.org`.
+   *
+   * @default none
+   */
   readonly corsOrigins?: readonly string[] | undefined;
 
-  /** The address of a request's client, for logs. @default unknown */
+  /** Returns the address of a request's client, for logs. @default unknown */
   readonly clientAddress?: ((request: Request) => string | undefined) | undefined;
 
   /** The files of Swagger UI. @default no documentation pages */
@@ -54,14 +59,15 @@ export interface AppOptions {
   readonly renderMetrics?: RenderMetrics | undefined;
 
   /**
-   * Whether the server that took a request is shutting down: then the response asks the client to
-   * close the connection. `arrivedAt` is when the request arrived, by `performance.now()`. @default
-   * never
+   * Returns whether the server that accepted a request is shutting down: then the response has
+   * `Connection: close`. `arrivedAt` is the time of arrival by `performance.now()`.
+   *
+   * @default never
    */
   readonly isShuttingDown?: ((arrivedAt: number) => boolean) | undefined;
 }
 
-/** A client learns nothing of an internal error: the console has its cause. */
+/** Prints the cause of an internal error, because the response does not contain it. */
 const CONSOLE: Observer = {
   onError(error, { requestId }) {
     if (error.code === "internal") console.error(`Request ${requestId} failed:`, error.cause);
@@ -70,17 +76,19 @@ const CONSOLE: Observer = {
 };
 
 /**
- * The Plant Store as two functions: `fetch(Request)`, and `handle`, which Eden calls. It needs
- * web standards, `hash` of `node:crypto`, and the right to generate code while it is created.
+ * Creates the app: two functions, `fetch(Request)`, and `handle`, which Eden calls. It needs web
+ * standard APIs, `hash` of `node:crypto`, and a runtime that allows code generation while it is
+ * created.
  *
- * Who owns what:
+ * Responsibilities:
  *
- * - {@linkcode respond} surrounds everything. It checks Host, path and method, makes every error
+ * - {@linkcode respond} wraps everything else. It checks Host, path and method, makes every error
  *   response, and adds the headers that depend on the request: its id, CORS, `Connection`.
- * - Elysia runs the route: credentials and the handler, which makes the response of a success.
- * - An error has one way: a hook or a handler throws it, Elysia's `onError` throws it again, and
- *   `respond` turns it into a response.
- * - The table in `paths.ts` says which paths exist and who may use them: `respond` and the guard read it.
+ * - Elysia runs the route: the check of credentials, then the handler, which makes the response of
+ *   a success.
+ * - Every error takes the same path: a hook or a handler throws it, Elysia's `onError` rethrows it,
+ *   and `respond` turns it into a response.
+ * - The table in `paths.ts` lists the paths, and who may use them. `respond` and the guard read it.
  *
  * @throws {TypeError} If an option is missing or cannot be used, or the runtime forbids code generation.
  *
@@ -130,8 +138,8 @@ export function createApp(options: AppOptions) {
   const body = bodyReader(maxBodyBytes);
   const exchanges = new WeakMap<Request, Exchange>();
 
-  // A response is checked, not rewritten. Elysia generates code now, not at the first request.
-  // `/swagger/` is a path of its own.
+  // Check a response, but do not rewrite it. Generate code now, not at the first request.
+  // Distinguish `/swagger/` from `/swagger`.
   const base = new Elysia({ normalize: false, precompile: true, strictPath: true }).onError(
     throwAgain,
   );
@@ -160,15 +168,16 @@ export function createApp(options: AppOptions) {
 }
 
 /**
- * A hook of Elysia: throws the error again, for `respond` to make the response. Elysia would copy one
- * with an error's status, body and all. What a schema of a route refuses is the client's error.
+ * Rethrows an error from Elysia's `onError`, so that `respond` makes the response: Elysia would
+ * take the error's own status and body. A request that a route's schema refuses is the client's
+ * error.
  */
 export function throwAgain({ error }: { error: unknown }): never {
   if (error instanceof ValidationError && error.type !== "response") throw invalidParameters(error);
   throw error;
 }
 
-/** Names what Elysia refused, and where. */
+/** Returns an error that names the refused parameters and their place. */
 function invalidParameters({ all, type, valueError }: ValidationError): PlantStoreError {
   const faults = new Map<string, string>();
   for (const { path = "", value } of all as readonly ValueError[]) {
@@ -177,21 +186,21 @@ function invalidParameters({ all, type, valueError }: ValidationError): PlantSto
   }
 
   const named = Array.from(faults, ([name, fault]) => `\`${name}\` ${fault}`).join("; ");
-  // Elysia does not say which one a number is that is out of bounds.
+  // Elysia does not name the parameter if a number is out of bounds.
   const where = type === "params" ? "path" : type;
   const message =
     named === "" ? `a parameter is not valid: ${valueError?.message}` : `in the ${where}: ${named}`;
   return new PlantStoreError("invalid_plant", message);
 }
 
-/** A part of what is wrong with a value, if Elysia tells. */
+/** Elysia's description of an invalid value; it may omit each part. */
 type ValueError = Partial<Pick<NonNullable<ValidationError["valueError"]>, "path" | "value">>;
 
 /** `GET /metrics`. */
 function metrics(render: RenderMetrics) {
   const headers = {
     "content-type": "text/plain; version=0.0.4; charset=utf-8",
-    // A cache that kept this would show what was.
+    // A cached copy would be out of date.
     "cache-control": "no-store",
     "x-content-type-options": "nosniff",
   };
@@ -204,7 +213,8 @@ function metrics(render: RenderMetrics) {
 }
 
 /**
- * JavaScript has no types: without this a missing part would fail at the first request.
+ * Checks the options for programs in JavaScript: otherwise a missing one would fail at the first
+ * request.
  *
  * @throws {TypeError} If a part is missing, or cannot be used.
  */
@@ -229,7 +239,10 @@ function requireParts({ plants, authenticate, ready, ...others }: AppOptions): v
     throw new TypeError("Cannot create the app: `plants` is a store: use groupCommit(store)");
 }
 
-/** Without it, Elysia ends a Node process, and no handler can catch that. */
+/**
+ * Checks that code generation is allowed. Without it, Elysia ends a Node process, and no handler
+ * can catch that.
+ */
 function requireCodeGeneration(): void {
   try {
     Function();

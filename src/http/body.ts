@@ -2,38 +2,37 @@ import { safeParse } from "fast-content-type-parse";
 
 import { PlantStoreError, requireNumber } from "../errors.ts";
 
-/** Reads the bodies of requests, and knows how large one may be. */
+/** Reads request bodies up to a maximum size. */
 export interface BodyReader {
   /**
-   * Reads the body of a request. Checks the media type first, then the announced size. Counts the bytes
-   * themselves: a missing or wrong Content-Length lets nothing through.
+   * Reads the body of a request. Checks the media type first, then Content-Length. Without a valid
+   * Content-Length, counts the bytes.
    *
    * @param headers From Elysia's context: reading `request.headers` costs more.
    * @throws {PlantStoreError} `unsupported_media_type`, `body_too_large`, `malformed_json` if the
-   *   body breaks off, or `malformed_request` if its client waits in vain.
+   *   body is truncated, or `malformed_request` if the client expects a 100 that Bun does not send.
    * @throws {Error} If something else has read the body.
    */
   readonly read: (request: Request, headers: ReadHeaders) => Promise<Uint8Array>;
 
   /**
-   * Whether more of a body may still arrive than the service would read. Then the connection has to
-   * close: on an open one, Bun would read the rest, without a limit.
+   * Whether an unread body may be over the limit. If so, the connection has to close: Bun would
+   * otherwise read the rest without a limit.
    */
   readonly hasUnread: (request: Request) => boolean;
 }
 
 /**
- * Makes a reader of bodies.
+ * Creates a reader of request bodies.
  *
  * @param maxBytes The maximum size of a body, in bytes.
- * @throws {TypeError} If that is not a number of bytes.
+ * @throws {TypeError} If `maxBytes` is not a number of bytes.
  */
 export function bodyReader(maxBytes = 65_536): BodyReader {
   requireNumber("maxBodyBytes", maxBytes);
 
   return {
-    // A whole body needs one promise and no async function: each would cost as much as parsing the
-    // plant.
+    // Not an async function: each further promise costs as much as parsing the plant.
     read(request, headers) {
       requireJson(headers);
 
@@ -44,8 +43,8 @@ export function bodyReader(maxBytes = 65_536): BodyReader {
 
       // Reading at once is several times cheaper than a stream, and safe if the length is known to
       // be within the limit. Otherwise the bytes are counted as they arrive: a chunked body has no
-      // length, and two lengths count as none. `arrayBuffer()` would work in more bridges to Node,
-      // and costs a microsecond more on Bun.
+      // length, and two lengths count as none. `arrayBuffer()` would work in more adapters for
+      // Node, but costs a microsecond more on Bun.
       const reading = length <= maxBytes ? request.bytes() : readCounted(request.body, maxBytes);
       return reading.then((bytes) => {
         if (bytes.length > maxBytes) throw tooLarge(maxBytes);
@@ -78,7 +77,10 @@ function requireJson(headers: ReadHeaders): void {
   }
 }
 
-/** RFC 9110, section 8.3: type, subtype and charset ignore case; other parameters do not matter. */
+/**
+ * Whether a Content-Type is JSON in UTF-8. Ignores case and other parameters (RFC 9110, section
+ * 8.3).
+ */
 function isJsonInUtf8(contentType = ""): boolean {
   const { type, parameters } = safeParse(contentType);
   return (
@@ -100,9 +102,9 @@ function requireSent(expect: string | undefined): void {
 }
 
 /**
- * The value of a Content-Length, or NaN, which is neither above nor within a limit. Several headers
- * arrive joined by a comma. A recipient may accept equal ones (RFC 9110, section 8.6): this service
- * counts the bytes.
+ * Parses a Content-Length. Returns NaN, which is neither above nor within a limit, if it is missing
+ * or repeated: repeated headers arrive joined by a comma. RFC 9110, section 8.6, would allow
+ * accepting equal ones.
  */
 function bodyLength(contentLength = ""): number {
   return /^\d+$/.test(contentLength) ? Number(contentLength) : Number.NaN;
@@ -121,7 +123,9 @@ export function hasUnreadableTrailers({ headers }: Request): boolean {
   return isBun && headers.has("trailer");
 }
 
-/** Bun's parser lacks two things that those of other runtimes have. */
+/**
+ * Only Bun's HTTP parser cannot handle trailers, or `Expect: 100-Continue` with a capital letter.
+ */
 const isBun = "Bun" in globalThis;
 
 /** Reads a body of unknown length, and counts its bytes as they arrive. */
@@ -146,20 +150,20 @@ async function readCounted(
   return bytes.subarray(0, size);
 }
 
-/** How many pieces are read whatever their size: each costs about a microsecond. */
+/** How many pieces of any size are read: each costs about a microsecond. */
 const FEW_PIECES = 256;
 
-/** How many bytes allow one more piece: less than a packet of a network has. */
+/** The minimum average size of further pieces, in bytes: less than a network packet holds. */
 const PIECE_BYTES = 512;
 
 /**
- * Reads a body in pieces, as they arrive. It cancels no body that it does not read to its end: Node's
- * adapter still fills it, and a cancelled stream would throw.
+ * Reads a body in pieces, as they arrive. If it stops early, it does not cancel the body: Node's
+ * adapter would go on writing to the stream, and throw.
  *
  * The reader does not pause between pieces: during a pause, Bun joins one-byte chunks into a mebibyte,
  * which costs 40 milliseconds.
  *
- * @param take Gets a piece, and returns whether to read on.
+ * @param take Receives a piece, and returns whether to continue.
  * @throws {PlantStoreError} `body_too_large` if there are too many pieces for so few bytes.
  * @throws Whatever the body or `take` throws.
  */
@@ -186,7 +190,7 @@ export async function readPieces(
 }
 
 /**
- * Turns what reading a body throws into its cause.
+ * Translates an error from reading a body, and throws the result.
  *
  * - 413: a framework around the app has a limit of its own, below this one.
  * - A TypeError: something read the body before (Fetch standard, section 5.3). That is a bug of the

@@ -1,7 +1,7 @@
 /**
- * For clients of the API: retries that store a plant once, ids past 2^53, and the numbers of errors. It imports nothing,
- * and runs on Bun, Deno, Node 22 and in browsers since March 2025: import it as
- * `plant-store/client`, or copy this file.
+ * Helpers for clients of the API: `fetch` with safe retries, exact ids past 2^53, and the error
+ * numbers. Import it as `plant-store/client`, or copy this file: it imports nothing. It runs on
+ * Bun, Deno, Node 22, and browsers since March 2025.
  *
  * @module
  */
@@ -10,7 +10,7 @@
 const FIELDS: readonly string[] = ["name", "tag"];
 
 /**
- * The numbers of the Plant Store's errors by their causes. Handle any other number by its status:
+ * The Plant Store's error numbers by cause. Handle an unknown number by the response's status:
  * later versions may add causes.
  *
  * @example
@@ -41,7 +41,7 @@ export const ERROR_NUMBERS = {
   shutting_down: 5033,
 } as const;
 
-/** How often a plant is sent before its sender gives up. */
+/** The maximum number of attempts. */
 const MAX_ATTEMPTS = 8;
 
 /** How long one attempt may take, in milliseconds: longer than the server takes to respond. */
@@ -50,29 +50,31 @@ const ATTEMPT_TIMEOUT_MS = 10_000;
 /** The longest `Retry-After` that is obeyed, in seconds. */
 const MAX_RETRY_AFTER_S = 60;
 
-/** Statuses below 500 of a gateway that says itself that the request can be sent again. */
+/** Statuses below 500 by which a gateway says that the request can be sent again. */
 const TEMPORARY: readonly number[] = [408, 425, 429];
 
 /**
- * `fetch` for `POST /plants`, with retries: the plant's id makes it safe to send the plant again.
+ * Sends `POST /plants` as `fetch` does, but with retries, which the plant's id makes safe.
  *
  * - 200 with `application/json` and the fields that were sent: the plant is stored.
  * - 4xx with an Error of the Plant Store: the plant is refused.
- * - Anything else: the plant may be stored, and is sent again. It may be a network error, a response
- *   that was cut short, a status of 500 or above, a redirect, which is not followed, or the page of a
- *   proxy, a login or a captive portal.
+ * - Anything else: the plant may be stored, and is sent again. Examples are a network error, a
+ *   truncated response, a status of 500 or above, a redirect (it is not followed), and the page of
+ *   a proxy, a login or a captive portal.
  *
- * Sends the same request up to eight times, each with a limit of ten seconds. Between them it waits
- * with exponential backoff and full jitter, in addition to the seconds of `Retry-After`. It fits
- * wherever a generated client takes a `fetch`, and hands `init` on to each attempt. A page that is
- * left sends its plant once, with `keepalive: true` and a text as `init.body`.
+ * Makes up to eight attempts of at most ten seconds each. In between it waits for `Retry-After`,
+ * plus exponential backoff with full jitter. Each attempt gets `init`. A generated client can use
+ * it as its `fetch`. A page that is being unloaded can send its plant once, with `keepalive: true`
+ * and a string as `init.body`.
  *
- * @returns The response by which the plant is stored, or refused for good, with 409 too. After eight
- *   attempts, the last response, if it is the Plant Store's.
- * @throws {Error} After eight attempts, the last network error, or what the last response was
- *   instead of the Plant Store's: its status, media type and `Location`. Without another attempt, after
- *   a `Retry-After` of more than 60 seconds. The reason of the request's `signal`, once it is aborted.
- *   Before the first attempt, if the method is not POST, or the runtime lacks `AbortSignal.any` or `AbortSignal.timeout`.
+ * @returns The response that acknowledges the plant, or refuses it for good (409 included). After
+ *   eight attempts, the last response, if the Plant Store sent it.
+ * @throws {Error} If the last attempt fails, or its response is not the Plant Store's: the message
+ *   has the status, media type and `Location`. Without another attempt, if `Retry-After` is more
+ *   than 60 seconds.
+ * @throws {Error} If the method is not POST, or the runtime lacks `AbortSignal.any` or
+ *   `AbortSignal.timeout`.
+ * @throws The reason of the request's `signal`, once it is aborted.
  *
  * @example
  * ```ts
@@ -105,7 +107,7 @@ export async function fetchWithRetries(
     if (typeof AbortSignal[name] !== "function")
       throw new Error(`Cannot send with retries: this runtime has no AbortSignal.${name}`);
 
-  // A page that is left runs no further than to the first `await`.
+  // While a page is being unloaded, its code runs only up to the first `await`.
   const body = typeof init?.body === "string" ? init.body : await request.arrayBuffer();
   const sent = membersOf(typeof body === "string" ? body : new TextDecoder().decode(body));
 
@@ -116,9 +118,9 @@ export async function fetchWithRetries(
 
     try {
       const signal = AbortSignal.any([request.signal, AbortSignal.timeout(ATTEMPT_TIMEOUT_MS)]);
-      // With `init` for what a Request does not keep, such as Bun's `proxy` and Node's `dispatcher`.
+      // Pass `init` too: a Request drops options such as Bun's `proxy` and Node's `dispatcher`.
       const response = await fetch(request, { ...init, headers, body, redirect: "manual", signal });
-      // Throws if the response is cut short.
+      // Throws if the response is truncated.
       const isOurs = isPlantStores(response, sent, await response.clone().text());
       const isFinal = response.status < 500 && !TEMPORARY.includes(response.status);
       const retryAfterS = retryAfterOf(response);
@@ -132,7 +134,7 @@ export async function fetchWithRetries(
       }
       waitMs += 1_000 * retryAfterS;
     } catch (error) {
-      // No response, or a part of one: the plant may or may not be stored.
+      // No response, or a truncated one: the plant may or may not be stored.
       failure = error;
     }
 
@@ -142,7 +144,10 @@ export async function fetchWithRetries(
   }
 }
 
-/** Whether it can only be the Plant Store's: the plant that was sent, or an Error of this status. */
+/**
+ * Whether a response is certainly the Plant Store's: it has the plant that was sent, or an Error of
+ * its status.
+ */
 function isPlantStores({ status, headers }: Response, sent: Members, text: string): boolean {
   const [mediaType = ""] = (headers.get("content-type") ?? "").split(";");
   if (mediaType.trim().toLowerCase() !== "application/json") return false;
@@ -156,7 +161,7 @@ function isPlantStores({ status, headers }: Response, sent: Members, text: strin
   );
 }
 
-/** Whether each field is as it was sent; absent, if it was not. */
+/** Whether the response has each field as sent, and no field that was not sent. */
 function isReturned(sent: Members, body: Members): boolean {
   const isSame = (field: string) => JSON.stringify(sent[field]) === JSON.stringify(body[field]);
   return FIELDS.some((field) => field in sent) && FIELDS.every(isSame);
@@ -175,19 +180,19 @@ function membersOf(text: string): Members {
 }
 
 /**
- * How many seconds a response asks to wait; 0 if it does not say. A date, which RFC 9110, section
- * 10.2.3, allows as well, counts as 0.
+ * Returns the `Retry-After` of a response in seconds; 0 if it has none. A date, which RFC 9110,
+ * section 10.2.3, also allows, counts as 0.
  */
 function retryAfterOf({ headers }: Response): number {
   const retryAfter = headers.get("retry-after") ?? "";
   return /^\d+$/.test(retryAfter) ? Number(retryAfter) : 0;
 }
 
-/** The failure after a response that leaves the plant stored or not. */
+/** Returns the error for a response after which the plant may or may not be stored. */
 function unknownOutcome({ status, type, headers }: Response, what: string): Error {
   const location = headers.get("location");
   const parts = [
-    // A browser hides all else of it.
+    // A browser hides everything else about a redirect.
     type === "opaqueredirect" ? "a redirect" : `status ${status}`,
     headers.get("content-type") ?? "no Content-Type",
     ...(location === null ? [] : [`Location: ${location}`]),
@@ -212,12 +217,12 @@ function untilAborted(signal: AbortSignal, waitMs: number): Promise<void> {
 }
 
 /**
- * An id as JSON, with all of its digits. A `number` past 2^53 silently becomes another id, and
- * `JSON.stringify` throws on a `bigint`. A client that copies objects, such as axios,
- * loses it: the guide says what to do there.
+ * Returns an id that `JSON.stringify` writes with all of its digits. A `number` past 2^53 silently
+ * becomes another id, and `JSON.stringify` throws on a `bigint`. A client that copies objects, such
+ * as axios, loses the result: see the guide.
  *
- * @returns What `JSON.stringify` writes as the digits. Its type is what generated clients ask for.
- * @throws {TypeError} If it is not a `bigint`: a `number` may have lost digits already.
+ * @returns The result of `JSON.rawJSON`, typed as the `number` that generated clients expect.
+ * @throws {TypeError} If `id` is not a `bigint`: a `number` may have lost digits already.
  * @throws {RangeError} If it is not an int64.
  * @throws {Error} If the runtime lacks `JSON.rawJSON`.
  *

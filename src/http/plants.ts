@@ -8,12 +8,11 @@ import { parsePlant } from "../plant/plant_json.ts";
 import type { BodyReader } from "./body.ts";
 import { successResponse } from "./responses.ts";
 
-// These schemas are for the document, and for the types of clients: a limit in one of them refuses
-// nothing. `parsePlant` checks a body, by the kinds of fields in `plant.ts`, because a refusal must be
-// cheap. A test holds the two together.
+// These schemas are for the OpenAPI document and the types of clients. They refuse nothing:
+// `parsePlant` checks a body, because a refusal must be cheap. A test compares the two.
 
-// `t.Integer` also accepts a string, and documents that. The process has one registry, which
-// refuses a second copy.
+// `t.Integer` also accepts a string, and documents that. The registry is global, and refuses to
+// register a type twice.
 TypeRegistry.Delete("PlainInteger");
 const PlainInteger = TypeSystem.Type<number>("PlainInteger", (_options, value) =>
   Number.isInteger(value),
@@ -22,8 +21,7 @@ const PlainInteger = TypeSystem.Type<number>("PlainInteger", (_options, value) =
 const id = PlainInteger({
   type: "integer",
   format: "int64",
-  // Without `minimum` and `maximum`: the document passes through JavaScript, which would round
-  // int64's ends.
+  // No `minimum` and `maximum`: JavaScript would round the limits of int64.
   description: [
     "Identification number of the plant, chosen by the client: it makes a retry safe. Every int64 is kept exactly,",
     `from ${INT64_MIN} to ${INT64_MAX}. JavaScript silently rounds a \`number\` past 2^53, and JSON.stringify refuses a`,
@@ -35,7 +33,8 @@ const id = PlainInteger({
 function storableText(description: string, example: string) {
   return t.String({
     description: `${description}. Any Unicode text without U+0000 or lone surrogates, kept exactly.`,
-    // As JavaScript, Python, Go and Rust take it. None of them can say the same of lone surrogates.
+    // JavaScript, Python, Go and Rust all accept this syntax. They have none in common that
+    // excludes lone surrogates.
     pattern: "^[^\\x00]*$",
     example,
   });
@@ -48,8 +47,8 @@ const fields = {
 } satisfies Record<keyof Plant, unknown>;
 
 /**
- * The request body: a plant as a client sends it. `id` is a `number` for clients: JSON.stringify
- * takes no `bigint`.
+ * The schema of the request body. `id` is a `number` for clients, because JSON.stringify refuses a
+ * `bigint`.
  */
 export const NewPlantSchema = t.Object(
   { id, ...fields },
@@ -61,7 +60,7 @@ export const EXAMPLE = Object.fromEntries(
   Object.entries(NewPlantSchema.properties).map(([field, { example }]) => [field, example]),
 ) as Required<Plant> & { readonly id: number };
 
-/** The response's body: a plant as a client sees it, without its id. */
+/** The schema of the response body: a plant without its id. */
 const PlantSchema = t.Object(fields, {
   description: "A stored plant. A field that was not sent is absent.",
   // A client in Go or Java would otherwise refuse the fields of a later version.
@@ -76,7 +75,7 @@ const ErrorSchema = t.Object(
     error: PlainInteger({
       type: "integer",
       format: "int32",
-      // No `enum`: a client generated from it could not read the error of a later server.
+      // No `enum`: a generated client could not read an error that a later version adds.
       minimum: 4000,
       maximum: 5999,
       description: [
@@ -94,9 +93,9 @@ const ErrorSchema = t.Object(
 );
 
 /**
- * The operation, `POST /plants`, for callers with valid credentials.
+ * Returns the route `POST /plants`. The guard in front of it checks credentials.
  *
- * @param plants Where plants go.
+ * @param plants Stores the plants.
  */
 export function plantsApi(plants: Pick<GroupCommit, "add">, readBody: BodyReader["read"]) {
   return new Elysia({ name: "plants" })
@@ -108,18 +107,19 @@ export function plantsApi(plants: Pick<GroupCommit, "add">, readBody: BodyReader
         const outcome = await plants.add(plant);
         if (outcome === "conflict") throw new PlantStoreError("id_taken");
 
-        // JavaScript has no types: only an outcome that says that the plant is stored may become
-        // 200.
+        // A store in JavaScript may return anything. Only these two outcomes mean that the plant is
+        // stored.
         if (outcome !== "added" && outcome !== "present") {
           throw new TypeError(`Unknown outcome of add(): ${String(outcome)}`);
         }
 
-        // Elysia does not check a Response. The plant is checked, and it is stored.
+        // Elysia does not check a Response, and need not: the plant was checked before it was
+        // stored.
         const { id: _, ...stored } = plant;
         return successResponse(stored);
       },
       {
-        // The handler parses and validates; this schema only documents. Elysia would do it before
+        // The handler parses and validates; this schema only documents. Elysia would parse before
         // it checks credentials.
         parse: "none",
         body: "NewPlant",

@@ -9,29 +9,28 @@ import { findAndNormalize, type Path } from "./paths.ts";
 /** Options of {@linkcode respond}. */
 interface RespondOptions {
   /**
-   * Handles a request to a path that exists, with a method that it takes. What it throws becomes an
+   * Handles a request with a known path and an allowed method. An error that it throws becomes an
    * error response.
    */
   readonly handle: (request: Request) => Response | Promise<Response>;
-  /** Finds a path that exists. */
+  /** Finds a known path. */
   readonly findPath: (path: string) => Path | undefined;
   readonly observer: Observer;
-  /** Gets what the guard needs to know of each request. */
+  /** Receives the facts about each request that the guard needs. */
   readonly exchanges: Exchanges;
   readonly cors: Cors | undefined;
   readonly hasUnreadBody: BodyReader["hasUnread"];
   readonly clientAddress: (request: Request) => string | undefined;
-  /** Whether the response to a request that arrived then is to close its connection. */
+  /** Whether the response to a request that arrived at this time has to close the connection. */
   readonly isShuttingDown: (arrivedAt: number) => boolean;
 }
 
 /**
- * A `fetch` that always returns a response, even if no route matches or the handler throws. The
- * response has the id of its request, and closes a connection that cannot carry another
+ * Returns a `fetch` that always returns a response, even if no route matches or the handler throws.
+ * The response has the id of its request, and closes a connection that cannot carry another
  * request. Notifies the observer.
  *
- * It surrounds every request: so it is not an async function, and adds one promise to those of the
- * handler.
+ * It is not an async function, so that it adds only one promise to those of the handler.
  */
 export function respond(
   options: RespondOptions,
@@ -65,8 +64,8 @@ export function respond(
       };
       attempt("observer.onResponse", () => observer.onResponse(completed), requestId);
 
-      // Bun reads the rest of a small body by itself: the connection can stay open. While the server
-      // is shutting down, the client's next request would find that it has stopped.
+      // Bun reads the rest of a small body by itself: the connection can stay open. Close it while
+      // the server is shutting down: the client's next request would fail.
       const isLast = attempt("isShuttingDown", () => isShuttingDown(arrivedAt), requestId);
       if (isLast === true || hasUnreadBody(request)) response.headers.set("connection", "close");
       return response;
@@ -108,8 +107,8 @@ export function respond(
       const preflight = cors?.preflight(request, path.allow);
       if (preflight === undefined) return fail(new PlantStoreError("method_not_allowed"));
 
-      // No browser sends a Content-Length with a preflight. A proxy may send 0, and then a body, which
-      // would be the next request.
+      // No browser sends a Content-Length with a preflight. A proxy may send 0, and then a body,
+      // which would be taken for the next request.
       if (request.headers.has("content-length")) preflight.headers.set("connection", "close");
       return complete(preflight);
     }
@@ -128,7 +127,7 @@ export function respond(
   };
 }
 
-/** A safe method stores nothing (RFC 9110, section 9.2.1). */
+/** The message after an internal error. A safe method stores nothing (RFC 9110, section 9.2.1). */
 function internalMessage({ method }: Request): string | undefined {
   return method === "GET" || method === "HEAD" ? "internal error" : undefined;
 }
@@ -142,7 +141,7 @@ function requestIdOf({ headers }: Request): string {
 /** The header with the id of a request, in the request and in its response. */
 const REQUEST_ID = "x-request-id";
 
-/** Such as a UUID, a ULID or a trace id. Other characters could forge a line of the log. */
+/** Allows a UUID, a ULID or a trace id. Other characters could forge a line of the log. */
 const REQUEST_ID_PATTERN = /^[\w.:/+=@-]{1,128}$/;
 
 /** Bun sends no Date to HEAD (RFC 9110, section 6.6.1). Elysia gives a 304 the length of its body, 0. */
@@ -152,12 +151,12 @@ function completeHead({ status, headers }: Response): void {
 }
 
 /**
- * Whether a refusal ends its connection, besides the causes of {@linkcode EXTRA_HEADERS}: what
- * follows may not be a request.
+ * Whether a refusal closes its connection, besides the causes in {@linkcode EXTRA_HEADERS}: the
+ * next bytes may not be a request.
  *
- * - CONNECT: Bun takes all that follows for bytes of a tunnel, whatever the response is.
- * - An unknown path or method, if no body is announced: some proxies drop the framing of a body
- *   that they do not expect, of DELETE and OPTIONS, and still send it. It would be the next request.
+ * - CONNECT: Bun treats all further bytes as a tunnel, whatever the response is.
+ * - An unknown path or method, if no body is announced: for DELETE and OPTIONS, some proxies drop
+ *   the framing of a body but still send it. It would be taken for the next request.
  */
 function endsConnection(code: ErrorCode, request: Request): boolean {
   if (code !== "unknown_path" && code !== "method_not_allowed") return false;
@@ -178,12 +177,14 @@ function hasValidHost({ headers }: Request): boolean {
  */
 const HOST = /^(?:[\w.~!$&'()*+,;=%-]*|\[[\da-f:.]+\])(?::\d*)?$/i;
 
-/** The response with what an operation returns, as JSON. */
+/** Returns the response of a successful operation, with its result as JSON. */
 export function successResponse(result: unknown): Response {
   return Response.json(result, SUCCESS);
 }
 
-/** The response to a request that failed: the contract's Error, with the headers of its cause. */
+/**
+ * Returns the response to a failed request: the contract's Error, with the headers of its cause.
+ */
 export function errorResponse(error: PlantStoreError): Response {
   const response = new Response(errorBody(error), FAILURE[error.code]);
 
@@ -199,7 +200,10 @@ function errorBody({ code, message }: PlantStoreError): string {
   return JSON.stringify({ error: ERRORS[code].error, message });
 }
 
-/** The same to HEAD: with the length of the body, and without the body (RFC 9110, section 9.3.2). */
+/**
+ * Returns the response to a failed HEAD: the length of the body, without the body (RFC 9110,
+ * section 9.3.2).
+ */
 function headOf(error: PlantStoreError): Response {
   const response = new Response(null, errorResponse(error));
   response.headers.set("content-length", String(new Blob([errorBody(error)]).size));
@@ -209,7 +213,7 @@ function headOf(error: PlantStoreError): Response {
 /** How long a client should wait before it tries again, in seconds (RFC 9110, section 10.2.3). */
 const RETRY_AFTER = "1";
 
-/** The headers that a response to a cause has beyond those of every error. */
+/** The additional headers of the response to each cause. */
 export const EXTRA_HEADERS: Partial<Record<ErrorCode, Readonly<Record<string, string>>>> = {
   // RFC 6750, section 3.1: no error code without credentials, or with those of another scheme.
   missing_credentials: { "WWW-Authenticate": 'Bearer realm="plant-store"' },
@@ -226,7 +230,7 @@ export const EXTRA_HEADERS: Partial<Record<ErrorCode, Readonly<Record<string, st
   shutting_down: { "Retry-After": RETRY_AFTER, Connection: "close" },
 };
 
-// Headers are built once: they cost most of a response, which copies them.
+// Built once: constructing headers costs most of a response. A response copies them.
 const COMMON = { "content-type": "application/json", "x-content-type-options": "nosniff" };
 const SUCCESS: ResponseInit = { headers: new Headers(COMMON) };
 const FAILURE = Object.fromEntries(
