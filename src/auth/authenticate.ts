@@ -13,12 +13,12 @@ export const SCOPES = ["write", "metrics"] as const;
 /** One of {@linkcode SCOPES}. */
 export type Scope = (typeof SCOPES)[number];
 
-/** Whose token it is. */
+/** The bearer of a token. */
 export interface Caller {
   /**
-   * The name of a stored token, or `static:` and the place of a static one in its list. Of another
-   * issuer, its name for the bearer, which may be personal data, or empty. Unique among the callers of
-   * an issuer.
+   * The name of a stored token, or `static:` and the position of a static one in its list. For
+   * another issuer's token, the issuer's name for the bearer, which may be personal data, or empty.
+   * Unique within an issuer.
    */
   readonly subject: string;
 
@@ -30,18 +30,16 @@ export interface Caller {
 export interface Accepted extends Caller {
   readonly ok: true;
 
-  /** Anything outside of the scopes is refused with 403. */
+  /** The permissions of the token. Other operations are refused with 403. */
   readonly scopes: ReadonlySet<Scope>;
 
-  /**
-   * What the token lacks for more scopes, in the words of its issuer. @default the scope itself
-   */
+  /** The missing permission, in the issuer's words. @default the required scope */
   readonly lacks?: Lack | undefined;
 }
 
-/** Why a valid token may not do what it is used for. */
+/** A permission that a valid token lacks. */
 export interface Lack {
-  /** Such as `the required scope "plants:write"`. For the client and the log. */
+  /** A description for the client and the log, such as `the required scope "plants:write"`. */
   readonly what: string;
   /** The scope to ask the issuer for (RFC 6749, section 3.3). @default none */
   readonly scope?: string | undefined;
@@ -54,7 +52,7 @@ export interface Refused {
   readonly reason: string;
 
   /**
-   * Whether another issuer may have made the token: then ask the next `authenticate`.
+   * Whether the token may be another issuer's: then ask the next `authenticate`.
    *
    * @default {false}
    */
@@ -65,10 +63,10 @@ export interface Refused {
 export type Verdict = Accepted | Refused;
 
 /**
- * The port that validates tokens: whose token is it, and what does it permit now? It
- * returns a promise only if it has to wait. It throws or rejects with a `PlantStoreError`,
- * such as `queue_full`, if it cannot tell now: too many tokens wait to be verified, or the keys to
- * verify them are unavailable.
+ * The port that validates tokens: returns the bearer and the scopes of a token, or why it is
+ * refused. Returns a promise only if it has to wait. If it cannot decide now, throws or rejects
+ * with a `PlantStoreError` such as `queue_full`: for example, too many tokens wait, or keys are
+ * unavailable.
  *
  * @example
  * ```ts
@@ -86,8 +84,8 @@ export type Verdict = Accepted | Refused;
 export type Authenticate = (token: string) => Verdict | Promise<Verdict>;
 
 /**
- * The verdict on a token of a caller, with these scopes. It allocates: make it once for each token,
- * not for each request.
+ * Returns the verdict that accepts a caller with these scopes. It allocates: call it once for each
+ * token, not for each request.
  *
  * @param scopes @default all of them
  */
@@ -96,15 +94,15 @@ export function accepted(subject: string, scopes: readonly Scope[] = SCOPES): Ac
   return { ok: true, scopes: isAll ? EVERY_SCOPE : new Set(scopes), subject };
 }
 
-/** One set for the verdicts on all tokens that may do everything. */
+/** The set that all verdicts with every scope share. */
 const EVERY_SCOPE: ReadonlySet<Scope> = new Set(SCOPES);
 
-/** Whether a text is the name of a scope (RFC 6749, section 3.3). */
+/** Whether a value is a valid name of a scope (RFC 6749, section 3.3). */
 export function isScopeName(text: unknown): boolean {
   return typeof text === "string" && /^[!#-[\]-~]+$/.test(text);
 }
 
-/** The verdict on a token that is refused for this reason. */
+/** Returns the verdict that refuses a token for this reason. */
 export function refused(reason: string): Refused {
   return { ok: false, reason };
 }

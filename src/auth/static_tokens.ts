@@ -4,13 +4,14 @@ import { type Accepted, accepted, type Authenticate } from "./authenticate.ts";
 import { MAX_TOKEN_LENGTH, requireStaticTokens, unknownToken } from "./token_format.ts";
 
 /**
- * Accepts these bearer tokens, each for everything, and no others. It compares digests, so a check
- * costs the same for any number of tokens, and takes no longer for one that is nearly right.
+ * Returns an `authenticate` that accepts only these bearer tokens, each with every scope. It looks
+ * up digests: a check costs the same for any number of tokens, and for a token that is nearly
+ * right.
  *
  * @param tokens At least one. Each has 16 to 8,192 characters, of those that RFC 6750 allows
  *   (section 2.1).
- * @throws {TypeError} If there is none, or one cannot be used. The message has its place in the
- *   list, not the token.
+ * @throws {TypeError} If the list is empty, or a token cannot be used. The message has the token's
+ *   position in the list, not the token.
  *
  * @example
  * ```ts
@@ -35,8 +36,8 @@ export function staticTokens(tokens: readonly string[]): Authenticate {
 }
 
 /**
- * The verdicts on static tokens, by the keys of their digests. The first of equal tokens counts. No
- * stored token's name has a colon.
+ * Returns the verdicts on static tokens, by the keys of their digests. The first of equal tokens
+ * counts. Their subjects have a colon, which no stored token's name has.
  */
 export function staticVerdicts(tokens: readonly string[]): Map<string, Accepted> {
   const verdicts = tokens.map(

@@ -6,7 +6,7 @@ import { staticVerdicts } from "./static_tokens.ts";
 import { digestKey, MAX_TOKEN_LENGTH, requireStaticTokens, unknownToken } from "./token_format.ts";
 import type { NewToken, ServerTokens, TokenRecord } from "./token_store.ts";
 
-/** The tokens in memory: validating one costs the same for any number of tokens. */
+/** A cache of all tokens: validating one costs the same for any number of tokens. */
 export type TokenCache = Awaited<ReturnType<typeof tokenCache>>;
 
 /** Options of {@linkcode tokenCache}. */
@@ -24,9 +24,9 @@ export interface TokenCacheOptions {
    * @default {Infinity}
    */
   readonly maxAgeMs?: number | undefined;
-  /** Milliseconds since 1970 UTC. @default `Date.now` */
+  /** Returns milliseconds since 1970 UTC. @default `Date.now` */
   readonly now?: (() => number) | undefined;
-  /** Milliseconds that never go back, by which the tokens age. @default `performance.now` */
+  /** A monotonic clock in milliseconds, for the age of the tokens. @default `performance.now` */
   readonly monotonic?: (() => number) | undefined;
 }
 
@@ -68,18 +68,15 @@ export async function tokenCache(store: ServerTokens, options: TokenCacheOptions
     ([key, verdict]) => [key, staticToken(verdict)] as const,
   );
 
-  /** The revision of the tokens when they were read, and when that was. */
+  /** The revision of the tokens at the last read, and the time of that read. */
   let revision: string | undefined;
   let readAt = 0;
-  /**
-   * When the last refresh that succeeded began, by `monotonic`: a token that was revoked before that
-   * is known to be.
-   */
+  /** When the last successful refresh began, by `monotonic`. All earlier revocations are known. */
   let confirmedAt = -Infinity;
   /** The refresh in flight, and the one that follows it. */
   let refreshing: Promise<void> | undefined;
   let following: Promise<void> | undefined;
-  /** The tokens by digest; those that ended lately too, so that the log can name the reason. */
+  /** The tokens by digest, including recently ended ones, so that the log can name the reason. */
   let known = new Map<string, CachedToken>();
   /** The minute of the last use, by the token's name. */
   const unwrittenUses = new Map<string, number>();
@@ -88,8 +85,8 @@ export async function tokenCache(store: ServerTokens, options: TokenCacheOptions
     /**
      * Validates a token, and records its use if it is accepted.
      *
-     * @throws {PlantStoreError} `queue_full` if the tokens were last read longer than `maxAgeMs` ago:
-     *   it may be revoked by now, or new. A refresh begins, unless one is in flight.
+     * @throws {PlantStoreError} `queue_full` if the tokens were last read longer than `maxAgeMs`
+     *   ago: the token may be revoked by now, or new. Begins a refresh, unless one is in flight.
      */
     authenticate(token: string): Verdict {
       if (token.length > MAX_TOKEN_LENGTH) return unknownToken(token);
@@ -98,7 +95,7 @@ export async function tokenCache(store: ServerTokens, options: TokenCacheOptions
       const found = known.get(digest);
       if (found === undefined) {
         const verdict = unknownToken(token);
-        // It may have been created since.
+        // The token may have been created since the last read.
         if (!verdict.isForeign) requireYounger(maxAgeMs);
         return verdict;
       }
@@ -109,7 +106,8 @@ export async function tokenCache(store: ServerTokens, options: TokenCacheOptions
       requireYounger(found.maxAgeMs);
 
       const minute = time - (time % MINUTE_MS);
-      // It may be later by another server's clock, or by ours while that was wrong.
+      // The recorded minute may be later: another server's clock may be ahead, or ours may have
+      // been.
       if (found.usedAt !== minute && found.usedAt !== NEVER_RECORDED) {
         found.usedAt = minute;
         unwrittenUses.set(found.name, minute);
@@ -117,7 +115,7 @@ export async function tokenCache(store: ServerTokens, options: TokenCacheOptions
       return found.verdict;
     },
 
-    /** How many tokens are accepted now. Goes through all of them. */
+    /** Returns how many tokens are accepted now. Scans all of them. */
     size(): number {
       const time = now();
       return [...known.values()].filter(
@@ -126,8 +124,9 @@ export async function tokenCache(store: ServerTokens, options: TokenCacheOptions
     },
 
     /**
-     * The stored token that expires next, in milliseconds since 1970 UTC, of those that were used
-     * within a day. What is not used costs no client anything when it ends. Goes through all of them.
+     * Returns the stored token that expires next, of those used within a day, with its expiry in
+     * milliseconds since 1970 UTC. The expiry of an unused token affects no client. Scans all
+     * tokens.
      */
     nextExpiry(): { readonly name: string; readonly expiresAt: number } | undefined {
       const time = now();
@@ -150,9 +149,9 @@ export async function tokenCache(store: ServerTokens, options: TokenCacheOptions
     },
 
     /**
-     * Reads the stored tokens again if they changed: other processes create and revoke tokens. At
-     * most one refresh is in flight. It may have missed the latest change, so another one follows
-     * it, for all who call meanwhile.
+     * Reloads the stored tokens if they changed: other processes create and revoke tokens. At most
+     * one refresh is in flight. It may miss the latest change, so all calls in the meantime share a
+     * second one.
      */
     refresh(): Promise<void> {
       if (refreshing === undefined) {
@@ -169,8 +168,8 @@ export async function tokenCache(store: ServerTokens, options: TokenCacheOptions
     },
 
     /**
-     * Writes when tokens were last used, some at a time. What cannot be written is kept for the
-     * next call.
+     * Writes the last uses of tokens, in several transactions. Keeps uses that it cannot write for
+     * the next call.
      */
     async writeUses(): Promise<void> {
       const uses = Array.from(unwrittenUses, ([name, at]) => ({ name, at: new Date(at) }));
@@ -179,7 +178,7 @@ export async function tokenCache(store: ServerTokens, options: TokenCacheOptions
         await store.recordUses(written);
 
         for (const { name, at } of written) {
-          // There may be a later use by now.
+          // Keep a later use that was recorded meanwhile.
           if (unwrittenUses.get(name) === at.getTime()) unwrittenUses.delete(name);
         }
       }
@@ -189,7 +188,7 @@ export async function tokenCache(store: ServerTokens, options: TokenCacheOptions
   await cache.refresh();
   return cache;
 
-  /** Requires that the tokens are not older. Otherwise begins a refresh, unless one is in flight. */
+  /** Throws if the tokens are older than this, and begins a refresh unless one is in flight. */
   function requireYounger(ageMs: number): void {
     if (monotonic() - confirmedAt <= ageMs) return;
     if (refreshing === undefined) cache.refresh().catch(() => {});
@@ -209,7 +208,7 @@ export async function tokenCache(store: ServerTokens, options: TokenCacheOptions
         known.set(digestKey(record.digest), cachedToken(record, maxAgeMs));
 
       readAt = time;
-      // Set last: if a token could not be read, the next refresh reads all of them again.
+      // Set last: if reading fails, the next refresh reads all tokens again.
       revision = current;
     }
     confirmedAt = beganAt;
@@ -217,8 +216,8 @@ export async function tokenCache(store: ServerTokens, options: TokenCacheOptions
 }
 
 /**
- * Not a 401: a client would throw its token away. A server that cannot read the tokens can hardly
- * store plants, so this costs no plant.
+ * Returns the error for a token that cannot be checked now. A 401 would make the client discard its
+ * token. A server that cannot read tokens can hardly store plants, so a 503 loses none.
  */
 function unconfirmed(): PlantStoreError {
   return new PlantStoreError(
@@ -230,7 +229,7 @@ function unconfirmed(): PlantStoreError {
 
 const DAY_MS = 86_400_000;
 
-/** How long a server knows why a token is refused after it ended, in milliseconds: a week. */
+/** How long a server remembers why an ended token is refused, in milliseconds: a week. */
 const ENDED_MS = 7 * DAY_MS;
 
 /** A use is recorded to the minute: one write a minute for each token. */
@@ -242,11 +241,11 @@ const USES_PER_WRITE = 500;
 /** Times are in milliseconds since 1970 UTC. */
 interface CachedToken {
   readonly name: string;
-  /** While it is neither revoked nor expired. */
+  /** The verdict while the token is neither revoked nor expired. */
   readonly verdict: Verdict;
   readonly isRevoked: boolean;
   readonly expiresAt: number;
-  /** How long it is accepted after a refresh, in milliseconds. */
+  /** How long the token is accepted after a refresh, in milliseconds. */
   readonly maxAgeMs: number;
   /** The minute of its last recorded use, or {@linkcode NEVER_RECORDED}. */
   usedAt: number;

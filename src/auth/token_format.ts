@@ -8,8 +8,8 @@ const RANDOM_CHARACTERS = 32;
 const CHECK_CHARACTERS = 6;
 
 /**
- * Makes a bearer token: a prefix that people and secret scanners recognise, 190 random bits, and a
- * checksum that tells a mistyped token from an unknown one. Its characters need no quotes in a
+ * Creates a bearer token: a prefix that people and secret scanners recognize, 190 random bits, and
+ * a checksum that tells a mistyped token from an unknown one. Its characters need no quotes in a
  * shell or a header (RFC 6750, section 2.1).
  *
  * @returns The token, for its bearer only, and its SHA-256 digest, to be stored.
@@ -41,8 +41,8 @@ export function mintToken(): { readonly token: string; readonly digest: Uint8Arr
 }
 
 /**
- * The verdict on a token that is neither stored nor static. With our prefix and a wrong checksum it
- * is mistyped. One that is too long is not hashed.
+ * Returns the verdict on a token that is neither stored nor static. A token with our prefix and a
+ * wrong checksum is mistyped. One that is too long is not hashed.
  */
 export function unknownToken(token: string): Refused {
   const isForeign = !token.startsWith(PREFIX);
@@ -64,12 +64,12 @@ function spell(bytes: Uint8Array): string {
 /** The shortest token that people may choose. */
 const MIN_STATIC_CHARACTERS = 16;
 
-/** The longest token of ours, in characters. A longer one is refused before it is hashed. */
+/** The maximum length of a token, in characters. A longer one is refused before it is hashed. */
 export const MAX_TOKEN_LENGTH = 8_192;
 
 /**
- * Why a token that people chose cannot be used, in words that follow its name; `undefined` if it
- * can.
+ * Returns why a token that a person chose cannot be used, in words that follow its name;
+ * `undefined` if it can.
  */
 export function staticTokenFault(token: string): string | undefined {
   if (token.length < MIN_STATIC_CHARACTERS)
@@ -85,10 +85,11 @@ export function staticTokenFault(token: string): string | undefined {
 /**
  * Checks tokens that people chose.
  *
- * @throws {TypeError} If one cannot be used. The message has its place in the list, not the token.
+ * @throws {TypeError} If a token cannot be used. The message has the token's position in the list,
+ *   not the token.
  */
 export function requireStaticTokens(tokens: readonly string[]): void {
-  // A text would be taken for tokens of one character.
+  // A string would count as a list of its characters.
   if (!Array.isArray(tokens)) throw new TypeError("Cannot use static tokens: expected a list");
 
   for (const [index, token] of tokens.entries()) {
@@ -99,8 +100,9 @@ export function requireStaticTokens(tokens: readonly string[]): void {
 }
 
 /**
- * A SHA-256 digest in base64, as the key of a `Map`. The lookup need not take constant time: a
- * client chooses the token, not the digest, so it cannot approach a stored digest step by step.
+ * Returns a SHA-256 digest in base64, as the key of a `Map`. The lookup need not take constant
+ * time: a client chooses the token, not the digest, so it cannot approach a stored digest step by
+ * step.
  */
 export function digestKey(digest: Uint8Array): string {
   // ES2026, and ten times as fast; Node 22 does not have it.

@@ -1,20 +1,20 @@
 import { type Scope, SCOPES } from "./authenticate.ts";
 
-/** What is stored of a token: never the token itself. */
+/** A stored token: its digest, never the token itself. */
 export interface TokenRecord {
-  /** What people call it; unique. */
+  /** The unique name of the token. */
   readonly name: string;
   /** SHA-256 of the token, 32 bytes. */
   readonly digest: Uint8Array;
   readonly createdAt: Date;
   readonly expiresAt: Date | null;
   readonly revokedAt: Date | null;
-  /** When it was last used, to the minute. */
+  /** When the token was last used, to the minute. */
   readonly lastUsedAt: Date | null;
   readonly scopes: readonly Scope[];
 }
 
-/** What a token is now: only an `active` one is accepted. */
+/** Returns the status of a token: only an `active` one is accepted. */
 export function tokenStatus({
   revokedAt,
   expiresAt,
@@ -28,13 +28,12 @@ export interface NewToken extends Pick<
   TokenRecord,
   "name" | "digest" | "createdAt" | "expiresAt" | "scopes"
 > {
-  /** When it was revoked: a token from another database may be. @default {null} */
+  /** When the token was revoked: an imported token may be. @default {null} */
   readonly revokedAt?: Date | null;
 }
 
 /**
- * The port behind which tokens are stored: `tokenStoreContract` of `plant-store/testing` tests an
- * adapter.
+ * The port that stores tokens. `tokenStoreContract` of `plant-store/testing` tests an adapter.
  *
  * @example A token for the greenhouse
  * ```ts
@@ -50,32 +49,32 @@ export interface NewToken extends Pick<
  * ```
  */
 export interface TokenStore {
-  /** Every token stored, revoked and expired ones too, oldest first; or those of a filter. */
+  /**
+   * Resolves to all tokens, or to those that match a filter, including revoked and expired ones,
+   * oldest first.
+   */
   list(filter?: TokenFilter): Promise<readonly TokenRecord[]>;
 
   /**
-   * Changes when any process adds, revokes or deletes tokens, but not when plants or uses are
-   * written. Servers read it every few seconds. Read it before {@linkcode list}: a change between
-   * the two is then read twice, and never missed.
+   * Resolves to a text that changes when any process adds, revokes or deletes tokens, but not when
+   * plants or uses are written. Servers read it every few seconds. Read it before {@linkcode list}:
+   * a change between the two is then read twice, and never missed.
    */
   revision(): Promise<string>;
 
   /**
-   * Stores a new token, and resolves to whether it did: a name or a digest that is taken changes
-   * nothing.
+   * Stores a new token, and resolves to true. If its name or digest is taken, changes nothing, and
+   * resolves to false.
    */
   add(token: NewToken): Promise<boolean>;
 
-  /** Revokes a token, and resolves to whether there was one to revoke. */
+  /** Revokes a token, and resolves to whether there was an unrevoked one. */
   revoke(name: string, at: Date): Promise<boolean>;
 
-  /** Deletes a token, and resolves to whether there was one: its name is free again. */
+  /** Deletes a token, which frees its name. Resolves to whether the token existed. */
   delete(name: string): Promise<boolean>;
 
-  /**
-   * Deletes every token that is revoked or expired at this time, and resolves to how many there
-   * were.
-   */
+  /** Deletes all tokens that are revoked or expired at this time, and resolves to their number. */
   prune(at: Date): Promise<number>;
 
   /**
@@ -85,7 +84,7 @@ export interface TokenStore {
   recordUses(uses: readonly TokenUse[]): Promise<void>;
 }
 
-/** What a server does with tokens. Commands revoke and delete them. */
+/** The operations that a server uses. Only commands revoke and delete tokens. */
 export type ServerTokens = Pick<TokenStore, "list" | "revision" | "add" | "recordUses">;
 
 /**
@@ -94,7 +93,7 @@ export type ServerTokens = Pick<TokenStore, "list" | "revision" | "add" | "recor
  */
 export const TOKENS_MAX_AGE_MS = 5_000;
 
-/** The tokens that a server needs: those that ended long ago would only cost memory. */
+/** Selects the tokens that a server needs: those that ended long ago would only cost memory. */
 export interface TokenFilter {
   /** Leaves out tokens that were revoked or expired before this time. */
   readonly endedSince: Date;
@@ -109,19 +108,17 @@ export interface TokenUse {
 }
 
 /**
- * How much later than a use a stored one may be, in milliseconds: a day. Beyond that, the clock that it was
- * written by was wrong.
+ * How much later than a use a stored one may be, in milliseconds: a day. If it is later still, the
+ * clock of its writer was wrong.
  */
 export const MAX_AHEAD_MS = 86_400_000;
 
-/** Scopes as they are stored: separated by spaces (RFC 6749, section 3.3). */
+/** Formats scopes for storage: separated by spaces (RFC 6749, section 3.3). */
 export function formatScopes(scopes: readonly Scope[]): string {
   return scopes.join(" ");
 }
 
-/**
- * The inverse of {@linkcode formatScopes}. What is not a scope, `null` included, grants nothing.
- */
+/** The inverse of {@linkcode formatScopes}. Ignores words that are not scopes. `null` has none. */
 export function parseScopes(text: string | null): readonly Scope[] {
   const names = text?.split(" ") ?? [];
   return SCOPES.filter((scope) => names.includes(scope));

@@ -16,21 +16,22 @@ export interface GroupCommitOptions {
   /** How long one `add` may take, in milliseconds. @default {5_000} */
   readonly timeoutMs?: number | undefined;
   /**
-   * How many batches the store commits at once, as it can with several connections.
+   * How many batches may be in flight at once, if the store has several connections.
    *
    * @default {1}
    */
   readonly maxInFlight?: number | undefined;
   /**
-   * Called after every commit that succeeded. What it throws is printed by `console.error`. @default
-   * does nothing
+   * Called after every successful commit. Errors that it throws are printed with `console.error`.
+   *
+   * @default does nothing
    */
   readonly onCommit?: ((commit: Commit) => void) | undefined;
 }
 
-/** One transaction that was committed. */
+/** A committed transaction. */
 export interface Commit {
-  /** The outcome of each plant that has one, in the order of the batch. */
+  /** The outcomes in the order of the batch, without plants that were `unavailable`. */
   readonly outcomes: readonly AddOutcome[];
   readonly durationMs: number;
 }
@@ -40,8 +41,8 @@ export interface GroupCommit {
   /**
    * Stores a plant together with the others that are pending, and resolves once it is durable.
    *
-   * @throws {PlantStoreError} `queue_full`, `shutting_down`, or `storage_unavailable` (even if it
-   *   takes too long).
+   * @throws {PlantStoreError} `queue_full`, `shutting_down`, or `storage_unavailable`, which
+   *   includes a timeout.
    */
   add(plant: NewPlant): Promise<AddOutcome>;
 
@@ -52,8 +53,8 @@ export interface GroupCommit {
   size(): number;
 
   /**
-   * How full the queue is: the larger share of the number of plants and of the size of their texts.
-   * At 1, plants are refused.
+   * How full the queue is: the share of `queueLimit` or of `queueBytes` in use, whichever is
+   * larger. At 1, plants are refused.
    */
   fill(): number;
 
@@ -68,12 +69,13 @@ export interface GroupCommit {
 }
 
 /**
- * Gathers concurrent adds into batches over any store: while one batch is in flight the next
- * gathers, so load makes batches larger and fsyncs rarer. A lone plant waits for others only right
- * after a batch of several, whose clients often send again, and for three milliseconds at most.
- * With `maxInFlight`, several batches are in flight. Disposing of it drains it, for `timeoutMs`.
+ * Commits concurrent adds to a store in batches (group commit). While one batch is in flight, the
+ * next one fills: under load, batches grow and fsyncs become rarer. A single plant waits for others
+ * only right after a batch of several, whose clients often send again, and for at most three
+ * milliseconds. Disposing of the queue drains it for at most `timeoutMs`.
  *
- * @throws {TypeError} If the store cannot add, or an option does not exist or limits nothing.
+ * @throws {TypeError} If the store has no `add`, an option is unknown, or a limit is not a positive
+ *   number.
  *
  * @example
  * ```ts
@@ -131,7 +133,7 @@ interface PendingAdd {
 type Batch = readonly PendingAdd[];
 
 /**
- * The state of the next batch: it waits for a free connection of the store, and for
+ * The state of the next batch. Besides a free connection of the store, it waits for:
  *
  * - `idle`: nothing; the next change decides;
  * - `gathering`: a turn of the event loop;
@@ -160,7 +162,10 @@ class Batcher implements GroupCommit, AsyncDisposable {
 
   // The next batch. #become() sets the state; #lingerAfter() changes `expected` in it.
 
-  /** In the order of arrival. add() adds to it, #flush() takes batches, #expire() what is late. */
+  /**
+   * In the order of arrival. add() adds to it, #flush() takes batches, #expire() removes late
+   * plants.
+   */
   readonly #pending: PendingAdd[] = [];
   #state: State = IDLE;
   /** When the last batch left, on the clock of `performance.now()`. */
@@ -241,14 +246,14 @@ class Batcher implements GroupCommit, AsyncDisposable {
     return true;
   }
 
-  /** Makes room for others: these plants have their outcome. */
+  /** Makes room in the queue after these plants have their outcome. */
   #release(adds: Batch): void {
     this.#size -= adds.length;
     for (const { units } of adds) this.#units -= units;
     if (this.#size > 0) return;
 
     this.#drained?.resolve();
-    // It would only keep the process alive.
+    // A running timer would keep the process alive.
     this.#stopTimer();
   }
 
@@ -275,7 +280,7 @@ class Batcher implements GroupCommit, AsyncDisposable {
     return this.#state.name === "lingering" ? this.#state.expected : 0;
   }
 
-  /** Flushes after a turn of the event loop: what has arrived is read by then. */
+  /** Flushes after a turn of the event loop, which reads the requests that have arrived. */
   #gather(): void {
     this.#become({ name: "gathering" });
     // A microtask is too early: each batch would have one plant.
@@ -283,8 +288,8 @@ class Batcher implements GroupCommit, AsyncDisposable {
   }
 
   /**
-   * Waits for as many plants as a commit suggests. A linger in progress is never extended: it keeps
-   * its timer.
+   * Lingers for as many plants as a commit suggests. A linger in progress keeps its timer: it is
+   * never extended.
    */
   #lingerAfter({ outcomes, durationMs }: Commit): void {
     const facts = { pending: this.#pending.length, expected: this.#expected() };
@@ -300,7 +305,10 @@ class Batcher implements GroupCommit, AsyncDisposable {
     this.#become({ name: "lingering", expected, timer });
   }
 
-  /** Keeps a distance from the batch in flight. A running timer stays: its time has not changed. */
+  /**
+   * Flushes after a delay, because a batch is in flight. Keeps a running timer: its time has not
+   * changed.
+   */
   #space(delayMs: number): void {
     if (this.#state.name === "spacing") return;
     this.#become({ name: "spacing", timer: setTimeout(() => this.#flush(), delayMs) });
@@ -331,7 +339,7 @@ class Batcher implements GroupCommit, AsyncDisposable {
     this.#release(batch);
     if (this.#state.name === "gathering") return;
 
-    // A connection is free: the next batch need not keep its distance.
+    // A connection is free: the next batch need not wait.
     if (this.#state.name === "spacing") this.#become(IDLE);
     if (commit !== undefined) this.#lingerAfter(commit);
     this.#proceed(performance.now());
@@ -379,7 +387,10 @@ class Batcher implements GroupCommit, AsyncDisposable {
   }
 }
 
-/** The memory of a text of so many UTF-16 code units: JavaScript needs up to two bytes for one. */
+/**
+ * Returns the memory that a text of this length takes, in bytes: up to two for each UTF-16 code
+ * unit.
+ */
 function bytesOf(units: number): number {
   return 2 * units;
 }
@@ -388,9 +399,9 @@ const UNKNOWN = "storage did not finish in time; the plant may or may not be sto
 const NOT_STORED = "storage did not take the plant in time; it is not stored, send it again";
 
 /**
- * The maximum size of the texts of a batch, in UTF-16 code units; a single plant may exceed it. A queue of
- * long texts is committed in several batches, because one transaction could miss the deadline; a
- * full queue of usual names is one.
+ * The maximum size of the texts of a batch, in UTF-16 code units; a single plant may exceed it. A
+ * queue of long texts is committed in several batches, because one transaction could miss the
+ * deadline; a full queue of usual names fits in one.
  */
 const BATCH_UNITS = 2 ** 20;
 
@@ -411,9 +422,9 @@ function takeBatch(pending: PendingAdd[]): Batch {
 /**
  * Commits a batch: every add gets its own plant's outcome, or all of them get the store's error. If
  * the database refuses the data of a plant, it commits the halves one after the other, down to that
- * plant. An add that was rejected before stays rejected.
+ * plant. An add that has already timed out stays rejected.
  *
- * @returns The last commit; `undefined` if it stored and found no plant.
+ * @returns The last commit; `undefined` if no plant got an outcome.
  */
 async function commitBatch(
   batch: Batch,
@@ -461,8 +472,8 @@ const OUTCOMES: ReadonlySet<unknown> = new Set<StoreOutcome>([
 ]);
 
 /**
- * A user's own store may be JavaScript and forget a `return`: then no plant of the batch may be
- * acknowledged.
+ * Checks the result of a store. One in JavaScript may forget a `return`: then no plant of the batch
+ * may be acknowledged.
  */
 function checkOutcomes(outcomes: unknown, length: number): void {
   if (!Array.isArray(outcomes) || outcomes.length !== length) {
@@ -503,7 +514,7 @@ function timeLeft(batch: Batch, now: number): number {
   return Math.max(1, Math.ceil((deadline - now) * STORE_SHARE));
 }
 
-/** Rejects adds that took too long, and says what became of their plants. */
+/** Rejects adds that timed out. */
 function rejectAll(adds: Batch, message: string): void {
   for (const { reject } of adds) reject(new PlantStoreError("storage_unavailable", message));
 }

@@ -2,9 +2,9 @@
 export interface Facts {
   /** How many plants wait for the next batch. */
   readonly pending: number;
-  /** How many batches the store has. */
+  /** How many batches are in flight. */
   readonly inFlight: number;
-  /** How many it may have at once. */
+  /** How many batches may be in flight at once. */
   readonly maxInFlight: number;
   /** Milliseconds since the last batch left. */
   readonly sinceFlushMs: number;
@@ -18,14 +18,15 @@ export interface Facts {
  * The next step for the pending plants:
  *
  * - `wait`: nothing, until something changes;
- * - `gather`: flush them after a turn of the event loop, together with what it brings;
+ * - `gather`: flush them after a turn of the event loop, together with the plants that arrive in
+ *   it;
  * - `flush`: hand them to the store now;
  * - `flushAfterMs`: flush them after so many milliseconds, unless something changes before.
  */
 export type Step = "wait" | "gather" | "flush" | { readonly flushAfterMs: number };
 
 /**
- * The time between two batches while one is in flight, in milliseconds: a fast commit ends before.
+ * The time between two batches while one is in flight, in milliseconds: a fast commit ends sooner.
  */
 const SPACING_MS = 3;
 
@@ -37,8 +38,8 @@ export function nextStep(facts: Facts): Step {
   if (pending === 0) return "wait";
   if (inFlight > 0 && sinceFlushMs < SPACING_MS) return { flushAfterMs: SPACING_MS - sinceFlushMs };
 
-  // Even right after a commit: over a store in memory, callers that add plant after plant would
-  // otherwise keep the event loop from turning.
+  // Even right after a commit: with a store in memory, callers that add plant after plant would
+  // otherwise block the event loop.
   return "gather";
 }
 
@@ -64,7 +65,7 @@ const MAX_LINGER_MS = 3;
 /**
  * How long a batch lingers (Kafka's `linger.ms`, PostgreSQL's `commit_delay`), in whole
  * milliseconds, as timers count: a quarter as long as the last commit took. The slower commits are,
- * the longer it pays to wait for one that has more plants.
+ * the more a larger batch saves.
  *
  * @param commitMs How long the last commit took, in milliseconds.
  */

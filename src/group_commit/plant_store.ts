@@ -5,7 +5,7 @@ import type { NewPlant } from "../plant/plant.ts";
  *
  * - `added`: it was not stored before, and is now;
  * - `present`: the identical plant was stored before; nothing changed;
- * - `conflict`: a different plant has the id; that one is unchanged.
+ * - `conflict`: a different plant has the id, and is unchanged.
  */
 export type AddOutcome = "added" | "present" | "conflict";
 
@@ -16,18 +16,18 @@ export type AddOutcome = "added" | "present" | "conflict";
  */
 export type StoreOutcome = AddOutcome | "unavailable";
 
-/** How to add a batch. */
+/** Options of `add`. */
 export interface AddOptions {
   /**
-   * When to settle at the latest, in milliseconds from now. `groupCommit()` leaves the last tenth of
-   * its own timeout for telling the clients why it failed.
+   * How long the call may take, in milliseconds. `groupCommit()` keeps the last tenth of its own
+   * timeout, to tell the clients why a call failed.
    */
   readonly timeoutMs: number;
 }
 
 /**
- * The port that stores plants. `plantStoreContract` of `plant-store/testing` holds each adapter to
- * these comments.
+ * The port that stores plants. `plantStoreContract` of `plant-store/testing` tests an adapter
+ * against these comments.
  *
  * @example A store that takes the first plant of every id
  * ```ts
@@ -56,8 +56,9 @@ export interface PlantStore {
    * outcome of each plant, in order. Once it resolves, every plant that is `added` or `present`
    * survives a crash of the process and of the machine.
    *
-   * A plant whose row another transaction has locked is `unavailable`, even a few seconds after the
-   * lock's end. It delays the others briefly. A database without such locks never returns that.
+   * A plant whose row another transaction has locked is `unavailable`, up to a few seconds after
+   * the lock is released. It delays the other plants briefly. Databases without row locks never
+   * return `unavailable`.
    *
    * An id may occur in the batch more than once: the first plant counts, the others are compared
    * with it. A conflict is an outcome of one plant only. Several batches may be in flight at once,
@@ -68,14 +69,14 @@ export interface PlantStore {
    * again is safe.
    *
    * @throws {PlantStoreError} `storage_unavailable` if the database cannot take plants now;
-   *   `internal` if it refuses the data of a plant, as an operator's constraint does. Then
+   *   `internal` if it refuses the data of a plant, as an operator's constraint can. Then
    *   `groupCommit()` adds the batch again in halves, and only that plant fails.
    */
   add(plants: readonly NewPlant[], options: AddOptions): Promise<readonly StoreOutcome[]>;
 
   /**
    * Resolves if a plant could be stored now: it commits to the database, but changes no plant. It
-   * settles: until it does, no other probe begins.
+   * must settle: until then, no other probe begins.
    *
    * @throws {PlantStoreError} `storage_unavailable` if not.
    */

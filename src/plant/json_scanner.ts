@@ -11,17 +11,17 @@ export type JsonScan =
   | {
       readonly isJson: false;
       /**
-       * The first UTF-16 code unit that is wrong, or opens a level too many; the text's length if
-       * it ends too early.
+       * The first invalid UTF-16 code unit, or the one that nests too deep; the text's length if
+       * the text is truncated.
        */
       readonly offset: number;
       readonly isTooDeep: boolean;
     };
 
 /**
- * Scans JSON (RFC 8259) without building it. A nested value can take much more memory than its
- * text: JavaScriptCore makes an array of a thousand elements for an object whose only key is "999".
- * One pass: a hostile text costs no more than any other of its length.
+ * Scans JSON (RFC 8259) without building its values. A nested value can take much more memory than
+ * its text: JavaScriptCore makes an array of a thousand elements for an object whose only key is
+ * "999". The scan is one pass: a hostile text costs no more than any other of its length.
  *
  * @example
  * ```ts
@@ -34,7 +34,7 @@ export function scanJson(text: string, options: JsonScanOptions): JsonScan {
   return new Scanner(text, options).scan();
 }
 
-/** What to look for. */
+/** Options of {@linkcode scanJson}. */
 interface JsonScanOptions {
   /**
    * How deep arrays and objects may be nested (RFC 8259, section 9 allows a limit), and how deep
@@ -64,8 +64,8 @@ const BROKEN_ESCAPE = /(?:\\(?:u[\da-fA-F]{0,3})?)?/y;
 const NUMBER = /-?(?:(?:0|[1-9]\d*)(?:\.(?:\d+(?:[eE][+-]?\d*)?)?|[eE][+-]?\d*)?)?/y;
 
 /**
- * Each method reads what it is named after, or returns false with `at` where the text breaks. The
- * fields are not private with `#`: a scan would take several times as long.
+ * A recursive descent parser. A method returns false if the text is invalid, with `at` at that
+ * position. The fields are not private with `#`: a scan would take several times as long.
  */
 class Scanner {
   readonly text: string;
@@ -92,7 +92,7 @@ class Scanner {
     return this.at === this.text.length;
   }
 
-  /** @param depth How many arrays and objects the value is in. */
+  /** @param depth How many arrays and objects contain the value. */
   value(depth: number): boolean {
     this.space();
     const code = this.code();

@@ -43,12 +43,12 @@ interface KindValues {
 }
 
 /**
- * The kind of a field. Each database has a table of what it needs to know of a kind: a new one is a
- * type error in each of them.
+ * The kind of a field. Each database has a table of kinds, so a kind that one lacks is a type
+ * error.
  */
 export type FieldKind = keyof KindValues;
 
-/** What the core has to know of a kind. */
+/** The operations on values of a kind. */
 interface Kind<Value> {
   /** What is wrong with a member of a JSON object, for its sender; `undefined` if it can be kept. */
   faultOf(value: unknown): string | undefined;
@@ -69,26 +69,26 @@ const KINDS: { readonly [Name in FieldKind]: Kind<KindValues[Name]> } = {
   },
 };
 
-/** What a field holds, and whether each plant has it. */
+/** The kind of a field, and whether every plant has it. */
 type FieldOf<Value> = {
   readonly [Name in FieldKind]: KindValues[Name] extends Value
     ? { readonly kind: Name; readonly presence: "required" | "optional" }
     : never;
 }[FieldKind];
 
-/** The fields. They are written in this order. */
+/** The fields, in the order of output. */
 const FIELDS: { readonly [Field in keyof Plant]-?: FieldOf<NonNullable<Plant[Field]>> } = {
   name: { kind: "text", presence: "required" },
   tag: { kind: "text", presence: "optional" },
 };
 
 /**
- * The names of the descriptive fields. Whatever parses, compares, stores, checks or prints plants
- * follows this list.
+ * The names of the descriptive fields. All code that parses, compares, stores or prints plants
+ * iterates over this list.
  */
 export const PLANT_FIELDS = Object.keys(FIELDS) as readonly (keyof Plant)[];
 
-/** What kind of value a field holds. */
+/** Returns the kind of a field. */
 export function kindOf(field: keyof Plant): FieldKind {
   return FIELDS[field].kind;
 }
@@ -115,7 +115,7 @@ function kindOfField(field: keyof Plant): Kind<FieldValue> {
  * Builds a plant.
  *
  * @param valueOf Called once for each field, in order. Returns `undefined` or `null` if the plant
- *   does not have it.
+ *   does not have the field.
  */
 export function plantOf(
   id: bigint,
@@ -129,15 +129,17 @@ export function plantOf(
   return plant as NewPlant;
 }
 
-/** What the column of a field holds: `null` if the plant does not have it. */
+/** The value of a field in a column: `null` if the plant does not have the field. */
 export type ColumnValue = FieldValue | null;
 
-/** The id or a field of a plant, as a database or CSV has it. */
+/** Returns the id or a field of a plant, for a column of a database or of CSV. */
 export function columnValue(plant: NewPlant, field: keyof NewPlant): bigint | ColumnValue {
   return plant[field] ?? null;
 }
 
-/** The plant of a row, or of an object with its fields. A row may be older than a field. */
+/**
+ * Builds a plant from a row, or from an object with its fields. An old row may lack a new field.
+ */
 export function plantOfRow(
   id: bigint,
   row: { readonly [Field in keyof Plant]?: FieldValue | null },
@@ -145,7 +147,7 @@ export function plantOfRow(
   return plantOf(id, (field) => row[field]);
 }
 
-/** How long the texts of a plant are, in UTF-16 code units: other values take little room. */
+/** Returns the length of a plant's texts in UTF-16 code units: other values take little room. */
 export function sizeOf(plant: Plant): number {
   let size = 0;
   for (const field of PLANT_FIELDS) {

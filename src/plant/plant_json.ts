@@ -17,10 +17,10 @@ const MAX_DEPTH = 100;
 /**
  * Parses a plant. The API and `import` both use it.
  *
- * @param subject What messages call the bytes.
- * @throws {PlantStoreError} `malformed_json` if the bytes are not JSON in UTF-8: the message says
- *   where it breaks. `invalid_plant` if they are not a plant: the message names every field at
- *   fault. No message quotes the bytes.
+ * @param subject The name of the bytes in messages.
+ * @throws {PlantStoreError} `malformed_json` if the bytes are not JSON in UTF-8: the message names
+ *   the position. `invalid_plant` if they are not a plant: the message names every field at fault.
+ *   No message quotes the bytes.
  *
  * @example
  * ```ts
@@ -54,8 +54,8 @@ function parseJson(text: string, subject: Subject): unknown {
       const value = JSON.parse(text) as Record<string, unknown>;
       if (!mayBeInexact(value["id"], text)) return value;
     } catch {
-      // Not every runtime's parser says where it failed, and its message quotes the text, which no
-      // response may.
+      // Not every runtime's parser says where it failed, and its message quotes the text, which a
+      // response must not.
     }
   }
 
@@ -63,19 +63,23 @@ function parseJson(text: string, subject: Subject): unknown {
 }
 
 /**
- * Whether a text looks like an object without objects and arrays in it. Brackets in strings count
- * as well. A truncated text goes to the scanner, which refuses it faster than `JSON.parse`.
+ * Whether a text looks like an object without nested objects or arrays. Brackets in strings count
+ * as nesting. A truncated text goes to the scanner, which refuses it faster than `JSON.parse`.
  */
 function looksFlat(text: string): boolean {
   return text.trimEnd().endsWith("}") && text.indexOf("{", 1) === -1 && !text.includes("[");
 }
 
-/** Plain digits within 2^53 are exact, as nearly every id is. */
+/**
+ * Whether an id may have lost digits. Plain digits within 2^53, as in nearly every id, are exact.
+ */
 function mayBeInexact(id: unknown, text: string): boolean {
   return typeof id === "number" && (!Number.isSafeInteger(id) || FRACTION_OF_ID.test(text));
 }
 
-/** A number with a fraction or an exponent, whose name may be `id`: the `d` may be written as an escape. */
+/**
+ * Matches a number with a fraction or an exponent that may be the `id`; its `d` may be an escape.
+ */
 const FRACTION_OF_ID = /(?:d|\\u0064)"\s*:\s*-?\d+[.eE]/;
 
 const MEMBERS = ["id", ...PLANT_FIELDS];
@@ -94,7 +98,10 @@ function scanPlant(text: string, subject: Subject): unknown {
   return { id: idOf(id), ...Object.fromEntries(members) };
 }
 
-/** The refusal of a text that is not JSON: says where it breaks, and quotes nothing of it. */
+/**
+ * Returns the error for a text that is not JSON: it names the position, and does not quote the
+ * text.
+ */
 function malformed(
   text: string,
   subject: Subject,
@@ -107,7 +114,7 @@ function malformed(
   return new PlantStoreError("malformed_json", `${subject} ${fault}`);
 }
 
-/** The value of a member; an empty object for an array or an object. */
+/** Parses a member. Returns an empty object for an array or an object. */
 function scalarOf(source: string | undefined): unknown {
   if (source === undefined) return undefined;
   return source.startsWith("{") || source.startsWith("[") ? {} : JSON.parse(source);
@@ -116,7 +123,10 @@ function scalarOf(source: string | undefined): unknown {
 /** An int64 has at most 19 digits and a sign. `BigInt` takes quadratic time for many digits. */
 const PLAIN_INTEGER = /^-?\d{1,19}$/;
 
-/** An integer exactly: as a `bigint` if a double would round it. `NaN` for any other number. */
+/**
+ * Parses an integer exactly: as a `bigint` if a double would round it. Returns `NaN` for any other
+ * number.
+ */
 function idOf(source: string | undefined): unknown {
   if (source === undefined || !/^[-\d]/.test(source)) return scalarOf(source);
   const rounded = Number(source);
@@ -137,10 +147,7 @@ function isWrittenAsInteger(source: string): boolean {
   return zeros === digits.length || zeros + Number(exponent) >= fraction.length;
 }
 
-/**
- * Line and column as an editor shows them: from 1, in UTF-16 code units. Names the line if there
- * are several.
- */
+/** Returns line and column as an editor shows them: from 1, in UTF-16 code units. Omits line 1. */
 function placeOf(offset: number, text: string): string {
   let line = 1;
   let lineStart = 0;
@@ -157,7 +164,7 @@ function placeOf(offset: number, text: string): string {
 
 const NEWLINE = 0x0a;
 
-/** What messages call the bytes that a plant is parsed from. */
+/** The name, in messages, of the bytes that a plant is parsed from. */
 type Subject = "the body" | "the line";
 
 /** Checks a plant without a schema, because a refusal must be cheap. */
@@ -175,7 +182,7 @@ function checkPlant(value: unknown, subject: Subject): NewPlant {
   return plantOf(BigInt(id), (field) => value[field] as FieldValue | undefined);
 }
 
-/** `id` and the fields that each plant has, as a list in words. */
+/** `id` and the required fields, as a list in words. */
 const REQUIRED_MEMBERS = ["id", ...PLANT_FIELDS.filter(isRequired)]
   .map((member) => `\`${member}\``)
   .join(", ")
@@ -190,7 +197,7 @@ function isInt64(value: unknown): value is number | bigint {
   return typeof value === "bigint" && value >= INT64_MIN && value <= INT64_MAX;
 }
 
-/** The refusal of what is not a plant: names every field at fault. */
+/** Returns the error for JSON that is not a plant: it names every field at fault. */
 function invalidPlant(members: Record<string, unknown>): PlantStoreError {
   const { id } = members;
   const faults = [];
@@ -205,7 +212,7 @@ function invalidPlant(members: Record<string, unknown>): PlantStoreError {
   return new PlantStoreError("invalid_plant", faults.join("; "));
 }
 
-/** Whether a number may be an int64 that was written with a point or an exponent, and that a double rounds. */
+/** Whether a number may be an int64 with a point or an exponent that a double has rounded. */
 function mayBeRounded(id: unknown): boolean {
   return typeof id === "number" && Math.abs(id) <= 2 ** 63;
 }
