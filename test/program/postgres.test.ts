@@ -356,7 +356,10 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
       await newer.run("INSERT INTO plant_store_migrations VALUES (1, '0001_of_a_later_version')");
 
       for (const [{ name, plantStore }, reason] of [
-        [foreign, 'schema "public" belongs to another application'],
+        [
+          foreign,
+          'schema "public" has another application\'s tables: create a database or a schema for plant-store',
+        ],
         [newer, "it was made by a newer plant-store"],
       ] as const) {
         for (const args of [["serve", "--port", "0"], ["migrate"], ["export"], ["token", "list"]]) {

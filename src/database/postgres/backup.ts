@@ -135,7 +135,9 @@ export async function restoreSnapshot(
     const stored = await copy.end();
     // An operator's trigger may leave some out.
     if (stored !== plants)
-      throw new DatabaseError(`of ${plants} plants it took ${stored}: remove its triggers`);
+      throw new DatabaseError(
+        `it stored ${stored} of ${plants} plants: drop the trigger that discards rows`,
+      );
     await insertTokens(connection, snapshot);
 
     await connection.script("COMMIT");

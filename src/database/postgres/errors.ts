@@ -123,7 +123,7 @@ export function rejectionOf(error: unknown): unknown {
   if (work === "refuse data") return new PlantStoreError("internal", undefined, { cause: error });
   if (work === "bug") return error;
 
-  const reason = forCode(REASONS, codeOf(error)) ?? "storage is gone";
+  const reason = forCode(REASONS, codeOf(error)) ?? "storage is unavailable";
   const message = `${reason}; the plant may or may not be stored, send it again later`;
   return new PlantStoreError("storage_unavailable", message, { cause: error });
 }
@@ -154,10 +154,10 @@ const NAME_TAKEN =
 const WORDS: Readonly<Record<string, string>> = {
   // SQLSTATE (PostgreSQL's documentation, appendix A)
   "22": "a column's type, or a function, refuses a value: PostgreSQL's log says which",
-  "08P01": "it rejects session settings, as poolers do: connect to PostgreSQL itself",
+  "08P01": "it rejects session settings, as poolers do: connect to PostgreSQL directly",
   "0A000":
-    "it cannot run a statement on the tables as they are now: they have a rule, or Citus has distributed them: use the URL with the scheme citus",
-  "25006": "it is read-only",
+    "it cannot store plants in these tables: drop the rules on them; if Citus has distributed them, use the URL with the scheme citus",
+  "25006": "it is read-only: a standby, or default_transaction_read_only is on",
   "25P04": "transaction_timeout ended the session: raise it for the role or the database",
   "28": "it rejects this user or password",
   "3D000": "it has no such database",
@@ -172,13 +172,13 @@ const WORDS: Readonly<Record<string, string>> = {
   "53300": "it accepts no more connections",
   "55P03": "another transaction held a lock for too long",
   "57014": "the statement was cancelled, or took longer than its statement_timeout",
-  "57P01": "an operator or a shutdown ended the connection",
+  "57P01": "a shutdown or pg_terminate_backend() ended the connection",
   "57P03": "it is starting or stopping",
 
   // Ours
   DEADLINE: "it did not respond in time",
   DISPOSED: "it was closed",
-  REINDEX: "the primary key is being built anew",
+  REINDEX: "the primary key is being rebuilt",
   WRAPAROUND:
     "it has no transaction ids left: end old transactions, then VACUUM the oldest database",
 
@@ -186,7 +186,7 @@ const WORDS: Readonly<Record<string, string>> = {
   ERR_POSTGRES_CONNECTION_CLOSED: "the connection was closed",
   ERR_POSTGRES_CONNECTION_REFUSED: "connection refused, or unknown host name",
   ERR_POSTGRES_CONNECTION_TIMEOUT: "it did not respond in time",
-  ERR_POSTGRES_TLS_NOT_AVAILABLE: "it does not speak TLS",
+  ERR_POSTGRES_TLS_NOT_AVAILABLE: "it does not accept TLS: set ssl = on in postgresql.conf",
 
   // Files and settings of TLS
   ERR_INVALID_ARG_TYPE: "sslrootcert, sslcert or sslkey names an empty file",

@@ -72,7 +72,10 @@ export async function pendingMigrations(
     );
   }
 
-  if (tables > 0) throw new DatabaseError(`schema "${schema}" belongs to another application`);
+  if (tables > 0)
+    throw new DatabaseError(
+      `schema "${schema}" has another application's tables: create a database or a schema for plant-store`,
+    );
   return MIGRATIONS;
 }
 

@@ -17,9 +17,11 @@ export async function verifySession(
   if (engine !== undefined) refuse(`it is ${engine}, which is untested: use PostgreSQL itself`);
 
   if (found.encoding !== null && found.encoding !== "UTF8")
-    refuse(`its encoding is ${found.encoding}, not UTF8`);
+    refuse(
+      `its encoding is ${found.encoding}, not UTF8: create a database with ENCODING 'UTF8' TEMPLATE template0`,
+    );
   if (found.nonce !== nonce)
-    refuse("a pooler in between drops session settings: connect to PostgreSQL itself");
+    refuse("a pooler drops session settings: connect to PostgreSQL directly");
 
   if (found.read_only === "on" && !acceptsStandby) throw new PostgresFailure("25006");
   requireDurable(found);
@@ -75,7 +77,9 @@ export const DURABILITY = Object.keys(UNSAFE_SETTINGS)
 export function requireDurable(found: Durability): void {
   for (const [setting, unsafe] of Object.entries(UNSAFE_SETTINGS)) {
     const isUnsafe = found[setting as keyof Durability] === unsafe;
-    if (isUnsafe) refuse(`${setting} is ${unsafe}, so it may lose acknowledged plants`);
+    const safe = unsafe === "on" ? "off" : "on";
+    if (isUnsafe)
+      refuse(`${setting} is ${unsafe}, so it may lose acknowledged plants: set it to ${safe}`);
   }
 }
 

@@ -20,7 +20,10 @@ export function newestTimelines() {
       const known = newest.get(found.system) ?? found.timeline;
       if (found.timeline < known) {
         const timelines = `its timeline is ${found.timeline}, and another server's ${known}`;
-        throw new PostgresFailure("NO_SERVER", `it is an old primary, to be fenced: ${timelines}`);
+        throw new PostgresFailure(
+          "NO_SERVER",
+          `it is an old primary and must be fenced: ${timelines}`,
+        );
       }
       newest.set(found.system, found.timeline);
     },

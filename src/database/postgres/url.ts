@@ -93,7 +93,7 @@ function parseHosts(list: string, directory: string | undefined): readonly Postg
   const isAlone = list === "" || list === "localhost";
   if (isAlone && directory.startsWith("/")) return [{ host: directory, port: 5432 }];
   throw new RangeError(
-    "expected the parameter host to be the directory of a Unix socket, and no other host; write a host of a network before the database",
+    "expected the parameter host to be the directory of a Unix socket, without another host; write a network host as //HOST/DATABASE",
   );
 }
 
@@ -107,7 +107,7 @@ function parseHost(text: string): PostgresHost {
   const number = Number(port);
   if (isHost && number >= 1 && number <= 65_535) return { host, port: number };
 
-  throw new RangeError("expected each host as HOST or HOST:PORT, and a comma between two");
+  throw new RangeError("expected hosts as HOST or HOST:PORT, separated by commas");
 }
 
 function parseParameters(query: string): Parameters {
@@ -152,7 +152,7 @@ function parseTls(
 
   const isSecure = sslmode !== undefined && sslmode !== "disable";
   if (!isSecure && (sslrootcert ?? sslcert) !== undefined)
-    throw new RangeError("certificates need an sslmode");
+    throw new RangeError("sslrootcert and sslcert need sslmode=require, verify-ca or verify-full");
 
   if (sslmode === undefined && !hosts.every(isLocal)) {
     throw new RangeError(

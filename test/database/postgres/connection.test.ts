@@ -338,7 +338,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
       await cluster().set(name, "off");
       expect(await failureOf(at("postgres"))).toEqual({
         code: "UNSAFE",
-        message: `127.0.0.1:${cluster().port}: ${name} is off, so it may lose acknowledged plants`,
+        message: `127.0.0.1:${cluster().port}: ${name} is off, so it may lose acknowledged plants: set it to on`,
       });
       await cluster().set(name, "on");
     }
@@ -373,7 +373,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
       expect(connection.host.port).toBe(cluster().port);
     }
 
-    const reason = `${bad}: data_sync_retry is on, so it may lose acknowledged plants`;
+    const reason = `${bad}: data_sync_retry is on, so it may lose acknowledged plants: set it to off`;
     expect(await failureOf(through(bad, bad))).toEqual({
       code: "UNSAFE",
       message: `${reason}; ${reason}`,
@@ -414,7 +414,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
   test("skips a server that is read-only or does not listen", async () => {
     await cluster().run("ALTER ROLE tls SET default_transaction_read_only = on");
     const url = at("tls", "?sslmode=require");
-    const reason = `127.0.0.1:${cluster().port}: it is read-only (25006)`;
+    const reason = `127.0.0.1:${cluster().port}: it is read-only: a standby, or default_transaction_read_only is on (25006)`;
     expect(await failureOf(url)).toEqual({ code: "25006", message: reason });
     expect(await failureOf(url.replace("127.0.0.1", "127.0.0.1:1,127.0.0.1"))).toEqual({
       code: "NO_SERVER",
@@ -432,7 +432,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
     );
     expect(await failureOf(at("postgres").replace(/postgres$/, "latin"))).toEqual({
       code: "UNSAFE",
-      message: `127.0.0.1:${cluster().port}: its encoding is LATIN1, not UTF8`,
+      message: `127.0.0.1:${cluster().port}: its encoding is LATIN1, not UTF8: create a database with ENCODING 'UTF8' TEMPLATE template0`,
     });
   });
 
@@ -597,11 +597,11 @@ describe.skipIf(skipsCluster())("failover()", () => {
       for (const [ignored, reason] of [
         [
           "extra_float_digits",
-          "it rejects session settings, as poolers do: connect to PostgreSQL itself (08P01)",
+          "it rejects session settings, as poolers do: connect to PostgreSQL directly (08P01)",
         ],
         [
           "plant_store.nonce,array_nulls,lock_timeout,options,row_security,statement_timeout,tcp_keepalives_idle,tcp_keepalives_interval,tcp_keepalives_count,tcp_user_timeout",
-          "a pooler in between drops session settings: connect to PostgreSQL itself",
+          "a pooler drops session settings: connect to PostgreSQL directly",
         ],
       ] as const) {
         await using pooler = await startPooler(directory.path, [

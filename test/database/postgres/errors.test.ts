@@ -16,7 +16,7 @@ const WORDS: readonly (readonly [code: string, words: string])[] = [
   ],
   ["25P04", "transaction_timeout ended the session: raise it for the role or the database"],
   ["57014", "the statement was cancelled, or took longer than its statement_timeout"],
-  ["57P01", "an operator or a shutdown ended the connection"],
+  ["57P01", "a shutdown or pg_terminate_backend() ended the connection"],
   ["53100", "its disk is full"],
   [
     "WRAPAROUND",

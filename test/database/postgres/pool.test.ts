@@ -432,8 +432,8 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
 
     for (const [code, reason] of [
       ["53100", "storage is full"],
-      ["53200", "storage is gone"],
-      ["53400", "storage is gone"],
+      ["53200", "storage is unavailable"],
+      ["53400", "storage is unavailable"],
       ["58030", "storage has failed to read or write"],
       ["XX001", "storage has failed"],
     ] as const) {
@@ -478,7 +478,7 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
     await database[Symbol.asyncDispose]();
     expect(await added).toMatchObject({
       code: "storage_unavailable",
-      message: "storage is gone; the plant may or may not be stored, send it again later",
+      message: "storage is unavailable; the plant may or may not be stored, send it again later",
     });
   });
 

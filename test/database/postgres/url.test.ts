@@ -68,7 +68,7 @@ const REFUSED: Readonly<Record<string, readonly string[]>> = {
     "sesame",
   ],
   "expected citus://USER:PASSWORD@HOST:PORT/DATABASE": ["citus://db/plants"],
-  "expected each host as HOST or HOST:PORT, and a comma between two":
+  "expected hosts as HOST or HOST:PORT, separated by commas":
     "db:0 db1,,db2 localhost%3F localhost%23 a%20b localhost%2F 127.0.0.1%40db [::1%3F] [::1%5D] %5B::1%5D"
       .split(" ")
       .concat("")
@@ -88,7 +88,9 @@ const REFUSED: Readonly<Record<string, readonly string[]>> = {
   "expected sslmode to be disable, require, verify-ca, verify-full": [
     `${USER}db/plants?sslmode=prefer`,
   ],
-  "certificates need an sslmode": [`${USER}db/plants?sslmode=disable&sslrootcert=/ca.pem`],
+  "sslrootcert and sslcert need sslmode=require, verify-ca or verify-full": [
+    `${USER}db/plants?sslmode=disable&sslrootcert=/ca.pem`,
+  ],
   "expected sslcert and sslkey together": [`${USER}db/plants?sslmode=require&sslkey=/key`],
   [`the parameter "search_path" is not known; ${PARAMETERS}`]: [
     `${USER}db/plants?sslmode=require&search_path=x`,
@@ -101,7 +103,7 @@ const REFUSED: Readonly<Record<string, readonly string[]>> = {
         (query) => `${USER}localhost/plants?${query}`,
       ),
     ],
-  "expected the parameter host to be the directory of a Unix socket, and no other host; write a host of a network before the database":
+  "expected the parameter host to be the directory of a Unix socket, without another host; write a network host as //HOST/DATABASE":
     [`${USER}/plants?host=db`, `${USER}db/plants?host=/cloudsql/plants`, `${USER}/plants?host=`],
   'expected the parameter "sslmode" once': [`${USER}db/plants?sslmode=verify-full&sslmode=disable`],
   "expected connect_timeout to be 1 to 999 seconds": [`${USER}127.0.0.1/plants?connect_timeout=0`],
