@@ -29,10 +29,7 @@ a database: the file of a SQLite database, or a URL.
 With --tokens, the tokens of the source are accepted here with their names,
 scopes and expiry. What is revoked in either database is revoked here.`;
 
-/**
- * `plant-store import`: a stored plant stays as it is. What is refused is reported, and the import
- * goes on.
- */
+/** `plant-store import`: never changes a stored plant. Reports refused plants, and continues. */
 export const importPlants: Subcommand = {
   usage: "import <source>",
   description: "Add plants from lines of JSON, or from another database",
@@ -47,7 +44,7 @@ async function run({ argument, flags, config, adapter, io }: Call): Promise<void
   const { maxBodyBytes } = await config();
   const { name: database, openForWriting } = await adapter();
 
-  // A line must have room for any plant that the API accepts: its id may be written longer.
+  // Any plant that the API accepts must fit in a line, even if its id is longer there.
   const maxLineBytes = Math.max(2 ** 26, maxBodyBytes + 64);
   await using source = (await isDatabase(argument))
     ? await openDatabase(argument, io)
@@ -56,13 +53,13 @@ async function run({ argument, flags, config, adapter, io }: Call): Promise<void
     throw new ConfigError(`Cannot use --tokens with ${quoted(argument)}: expected a database`);
 
   const counts = { added: 0, present: 0, refused: 0 };
-  // Of the last item that was committed or refused.
+  // The position of the last item that was committed or refused.
   let position: Item["position"] | undefined;
   let tokens: AddedTokens = { valid: [], revoked: [], refused: [] };
   const reached = () => (position === undefined ? "" : ` after ${source.unit} ${position}`);
 
   try {
-    // Before the database, which would be created for a source that cannot be read.
+    // Before opening the database: an unreadable source must not create one.
     const batches = source.batches();
     let batch = await batches.next();
     const ofSource = flags["tokens"] === true ? await source.tokens?.() : undefined;
@@ -81,7 +78,7 @@ async function run({ argument, flags, config, adapter, io }: Call): Promise<void
       const items = batch.value;
       const plants = items.flatMap(({ plant }) => plant ?? []);
       const adding = addAll(plants, opened.plants);
-      // After a stop, a batch that is being committed gets a moment more, so that it is counted.
+      // After a stop, wait briefly for the batch in flight, so that it is counted.
       const added =
         (await withAbort(adding, io.stop)) ??
         (await withDeadline(adding, STOP_MS, () => undefined));
@@ -98,7 +95,7 @@ async function run({ argument, flags, config, adapter, io }: Call): Promise<void
   } catch (error) {
     const reason = reasonOfRefusal(error);
     if (reason === undefined) throw error;
-    // Plants that were committed before stay.
+    // Plants in earlier batches stay.
     throw new CommandError(`Cannot add plants${reached()}: ${reason}`, {
       cause: error,
     });
@@ -123,21 +120,21 @@ async function run({ argument, flags, config, adapter, io }: Call): Promise<void
   if (refused > 0 || tokens.refused.length > 0) throw new QuietFailure();
 }
 
-/** Where plants come from. Disposing of it closes it. */
+/** A source of plants. Disposing of it closes it. */
 interface Source extends AsyncDisposable {
-  /** For the result: it has no secret. */
+  /** The name in the result, without secrets. */
   readonly name: string;
-  /** What an item is, for messages. */
+  /** The name of an item's position, for messages. */
   readonly unit: "line" | "id";
-  /** The items that are committed together. After a stop, ends with those that have arrived. */
+  /** The items in batches to commit. After a stop, ends with the items that have arrived. */
   batches(): AsyncIterator<readonly Item[]>;
   /** Reads the tokens of a database. */
   readonly tokens?: () => Promise<readonly TokenRecord[]>;
-  /** @throws {DatabaseError} If plants or tokens are missing that could not be read. */
+  /** @throws {DatabaseError} If some plants or tokens could not be read. */
   requireWhole(): void;
 }
 
-/** A plant, or why it is refused. */
+/** A plant, or the reason for its refusal. */
 interface Item {
   /** The number of the line, or the id. */
   readonly position: number | bigint;
@@ -169,19 +166,19 @@ function countOutcomes(
   return reports;
 }
 
-/** What became of the tokens of a source: their names. */
+/** The names of a source's tokens, by outcome. */
 interface AddedTokens {
-  /** They are accepted now, and were not before. */
+  /** Tokens that are accepted now, but were not before. */
   readonly valid: readonly string[];
-  /** They were accepted, and the source has them as revoked. */
+  /** Tokens that were accepted, but are revoked in the source. */
   readonly revoked: readonly string[];
-  /** Their names belong to other tokens. */
+  /** Tokens whose names belong to other tokens. */
   readonly refused: readonly string[];
 }
 
 /**
- * Adds the tokens of another database, one by one: after a kill or a stop, another run does the
- * rest. A token is known by its digest, and one that is there keeps its name, its scopes and its end.
+ * Adds the tokens of another database, one by one: after a kill or a stop, another run adds the
+ * rest. The digest identifies a token. One that exists keeps its name, scopes and expiry.
  */
 async function addTokens(
   ofSource: readonly TokenRecord[],
@@ -198,7 +195,7 @@ async function addTokens(
     await eventLoopTurn();
   }
 
-  // Judges by the tokens that are stored now: another import may run at the same time.
+  // Compare with the tokens that are stored now: another import may run at the same time.
   const after = byDigest(await tokens.list());
   const valid: string[] = [];
   const revoked: string[] = [];
@@ -206,7 +203,7 @@ async function addTokens(
 
   for (const { name, digest, revokedAt } of ofSource) {
     const stored = after.get(digest.toHex());
-    // After a stop, one that is valid now still has to be named; the next run does the rest.
+    // After a stop, still report the tokens that are valid now. The next run does the rest.
     if (stop.aborted && (stored === undefined || revokedAt !== null)) continue;
     if (stored === undefined) refused.push(name);
     else if (stored.revokedAt === null && revokedAt !== null) {
@@ -239,7 +236,7 @@ const ADD_TIMEOUT_MS = 30_000;
 /** How long a batch may take after a stop, in milliseconds. */
 const STOP_MS = 1_000;
 
-/** Adds plants, and until the deadline those again that another transaction has locked. */
+/** Adds plants. Until the deadline, retries those that another transaction has locked. */
 async function addAll(
   plants: readonly NewPlant[],
   store: PlantStore,
@@ -269,12 +266,12 @@ async function addAll(
 const LOCKED_PAUSE_MS = 100;
 const LOCKED = "another transaction held a lock for too long";
 
-/** Whether a source is a database: a URL, or a file of SQLite. */
+/** Whether a source is a database: a URL, or an SQLite file. */
 async function isDatabase(source: string): Promise<boolean> {
   if (URL_SCHEMES.some((scheme) => source.startsWith(scheme))) return true;
 
   try {
-    // A pipe is read only once.
+    // A pipe can be read only once.
     if (!statSync(source).isFile()) return false;
     return (await Bun.file(source).slice(0, SQLITE_HEADER.length).text()) === SQLITE_HEADER;
   } catch {
@@ -289,7 +286,7 @@ const SQLITE_HEADER = "SQLite format 3\0";
 /**
  * Opens the plants of a database.
  *
- * @throws {ConfigError} If the URL cannot be used. The message quotes nothing of it.
+ * @throws {ConfigError} If the URL cannot be used. The message does not quote it.
  * @throws {DatabaseError} If the database cannot be used.
  */
 async function openDatabase(url: string, io: Io): Promise<Source> {
@@ -344,7 +341,7 @@ async function openDatabase(url: string, io: Io): Promise<Source> {
 
     requireWhole() {
       if (failure !== undefined) throw failure;
-      // They were reported before.
+      // The tokens were reported before.
       if (!hasAllTokens) throw new QuietFailure();
     },
     [Symbol.asyncDispose]: () => reader[Symbol.asyncDispose](),
@@ -391,10 +388,10 @@ const BATCH_ITEMS = 1_000;
 /** A batch of lines ends at this many bytes, because a name may be long. */
 const BATCH_BYTES = 2 ** 22;
 
-/** The lines that are committed together, without blank ones. */
+/** Yields batches of lines to commit, without blank lines. */
 async function* batchesOf(input: ReturnType<typeof splitLines>): AsyncGenerator<readonly Item[]> {
   let items: Item[] = [];
-  /** How many bytes the lines since the last batch have. */
+  /** The size of the lines since the last batch, in bytes. */
   let bytes = 0;
   let isFirst = true;
 
@@ -420,8 +417,8 @@ async function* batchesOf(input: ReturnType<typeof splitLines>): AsyncGenerator<
 /**
  * Checks a line as the API checks a body; returns `undefined` if it is blank.
  *
- * @throws {CommandError} If the first one is not JSON: the file has another format, and each of its
- *   lines would be refused.
+ * @throws {CommandError} If the first line is not JSON: the file has another format, and every line
+ *   would be refused.
  */
 function checkLine(position: number, content: Uint8Array, isFirst: boolean): Item | undefined {
   try {
@@ -441,7 +438,7 @@ function checkLine(position: number, content: Uint8Array, isFirst: boolean): Ite
 const NEWLINE = 0x0a;
 
 /**
- * The lines that end in each chunk, without their ends.
+ * Yields the lines that end in each chunk, without line ends.
  *
  * @param read Resolves to `undefined` after a stop.
  * @throws {CommandError} If a line is longer than the limit: memory may not hold it.
@@ -450,17 +447,17 @@ async function* splitLines(
   read: () => Promise<{ done: boolean; value?: Uint8Array | undefined } | undefined>,
   maxBytes: number,
 ) {
-  /** Of the line that the chunks so far have not ended. */
+  /** The parts of the incomplete line. */
   let parts: Uint8Array[] = [];
   let length = 0;
   let number = 1;
 
   for (;;) {
     const result = await read();
-    // The stop cuts the last line off: it does not count.
+    // After a stop, the last line may be incomplete: drop it.
     if (result === undefined) return;
 
-    // Ends the last line, which may have no newline. After one, another blank line changes nothing.
+    // End the last line, which may lack a newline. If it has one, this adds only a blank line.
     const chunk = result.value ?? Uint8Array.of(NEWLINE);
     const lines: { number: number; content: Uint8Array }[] = [];
     let start = 0;

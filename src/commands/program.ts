@@ -45,7 +45,7 @@ export async function run(
       ? readSettings(environment, flags, io)
       : undefined;
 
-    // Once: the file of the database's URL may be a pipe.
+    // Read once: the file with the database's URL may be a pipe.
     let reading: Promise<Config> | undefined;
     const config = () => (reading ??= readConfig(environment, flags, io));
     const adapter = async () => (await config()).database;
@@ -80,8 +80,8 @@ export async function run(
 }
 
 /**
- * Arguments that begin with a flag are those of `serve`. Commander's own default command would take
- * a mistyped command for an argument.
+ * Makes `serve` the default command if the arguments begin with a flag. Commander's own default
+ * would take a mistyped command for an argument.
  */
 function withCommand(args: readonly string[]): readonly string[] {
   const [first = "-"] = args;
@@ -89,7 +89,10 @@ function withCommand(args: readonly string[]): readonly string[] {
   return first.startsWith("-") && !isOfProgram ? ["serve", ...args] : args;
 }
 
-/** Help and the version end Commander with an error of code 0. */
+/**
+ * Rethrows an error of Commander, except for code 0: Commander throws it after help and the
+ * version.
+ */
 function exceptHelp(error: unknown): void {
   if (!(error instanceof CommanderError) || error.exitCode !== 0) throw error;
 }
@@ -118,7 +121,7 @@ export function declareProgram(action: Action, output: OutputConfiguration = {})
       },
 
       formatHelp(command, help) {
-        // It has the flags of settings among those.
+        // The help of `serve` lists flags with the settings: hide them here.
         if (command.name() === "serve")
           help.visibleOptions = () => command.options.filter(({ description }) => description);
         return Help.prototype.formatHelp(command, help);
@@ -128,7 +131,8 @@ export function declareProgram(action: Action, output: OutputConfiguration = {})
     .exitOverride()
     .configureOutput({
       ...output,
-      // Commander would ask `process.stdout` and `process.stderr`, which changes their flags.
+      // Otherwise Commander asks `process.stdout` and `process.stderr`, and using them changes the
+      // flags of the open files.
       getOutHelpWidth: () => HELP_WIDTH,
       getErrHelpWidth: () => HELP_WIDTH,
       getOutHasColors: () => false,
@@ -207,7 +211,7 @@ function readSettings(
   return path;
 }
 
-/** Whether a file is not there. One that this user cannot reach may be. */
+/** Whether a file is missing. One that this user cannot reach may exist. */
 function isMissing(path: string): boolean {
   try {
     return lstatSync(path, { throwIfNoEntry: false }) === undefined;
@@ -216,7 +220,7 @@ function isMissing(path: string): boolean {
   }
 }
 
-/** Each of them says where the database is: one in the environment wins over both in the file. */
+/** Alternatives: either one in the environment overrides both in the file. */
 const URL_VARIABLES = ["DATABASE_URL", "DATABASE_URL_FILE"];
 
 async function readConfig(environment: Environment, flags: Flags, { stop }: Io): Promise<Config> {
@@ -228,7 +232,10 @@ async function readConfig(environment: Environment, flags: Flags, { stop }: Io):
   return parseConfig(variables, flags);
 }
 
-/** The URL of a database may be typed where another word is expected. Our own words have `PASSWORD`. */
+/**
+ * Removes passwords: a user may type the URL of a database where another word is expected. Our own
+ * messages have `PASSWORD`.
+ */
 function withoutPasswords(text: string): string {
   return text.replaceAll(/(:\/\/?[^\s:@/]*:)(?!PASSWORD@)\S*@/g, "$1…@");
 }

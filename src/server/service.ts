@@ -23,22 +23,22 @@ import { HttpServer } from "./http_server.ts";
 import { acceptJwts } from "./jwt_provider.ts";
 import { watchEventLoop } from "./watchdog.ts";
 
-/** The signals of a service, its log and its terminal: what a command has of `Io`. */
+/** The members of a command's `Io` that a service uses: signals, log and terminal. */
 interface ServiceIo extends TokenTerminal {
   /** Aborted by the first signal that ends the process. */
   readonly stop: AbortSignal;
-  /** Handles SIGHUP from then on. */
+  /** Sets the listener for SIGHUP. */
   readonly onHangup: (listener: () => void) => void;
   readonly log: LogOutput;
   readonly hasColors: boolean;
-  /** Resolves once the log is written, or its reader is given up: at the latest after this time. */
+  /** Resolves once the log is written, or after this time, in milliseconds. */
   readonly printed: (limitMs: number) => Promise<void>;
 }
 
 /**
- * Runs the service: from its start until a signal, or until its storage fails.
+ * Runs the service until a signal, or until its storage fails.
  *
- * @throws {QuietFailure} If the storage failed, even during the stop: the log says what did.
+ * @throws {QuietFailure} If the storage failed, even during the stop: the log has the cause.
  * @throws {ConfigError} If a file of the configuration cannot be used.
  * @throws {CommandError} If the server cannot listen, or the tokens cannot be read.
  * @throws {DatabaseError} If the database cannot be opened.
@@ -81,9 +81,12 @@ interface Lifetime {
   readonly stop: AbortSignal;
   /** Aborted when the service failed, before the stop or during it. */
   readonly failed: AbortSignal;
-  /** When the stop is to be over, by `performance.now()`. */
+  /** The deadline of the stop, by `performance.now()`. */
   readonly stopBy: () => number;
-  /** Logs the first failure, and stops the service because of it. Others follow from it. */
+  /**
+   * Logs the first failure, and stops the service. Ignores later failures: they follow from the
+   * first.
+   */
   readonly fail: (failure: Error) => void;
 }
 
@@ -127,9 +130,8 @@ interface Start {
 }
 
 /**
- * Starts the parts of a service in order. Beside each stands how it stops; the stop runs these
- * steps in reverse. A start leaves nothing behind if it is refused. It ends early if the stop comes
- * first.
+ * Starts the parts of a service in order. Each part registers how to stop it; the stop runs these
+ * steps in reverse. A failed start leaves nothing behind. A stop ends the start early.
  */
 async function start(config: Config, { io, parts, logging, lifetime }: Start): Promise<void> {
   const { log } = logging;
@@ -153,7 +155,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
   const server = new HttpServer(config, stop);
   onHangup(config, io, () => reloadCertificate(server, lifetime, log));
 
-  // Before the database: a start that is refused for one of these files makes none.
+  // Before the database: a start that fails because of these files must not create one.
   const reading = Promise.all([readStaticTokens(config), server.loadCertificate()]);
   const [staticTokens] = (await withAbort(reading, stop)) ?? [];
   if (staticTokens === undefined) return;
@@ -209,7 +211,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
   void database.failed.then(failStorage);
   atStop(0.2, (timeoutMs) => {
     const closing = database[Symbol.asyncDispose]() as Promise<void>;
-    // Saving a database whose file was removed may need all the time that earlier steps have left.
+    // Saving a database whose file was removed may need all of the remaining time.
     const leftMs = lifetime.stopBy() - performance.now() - 0.1 * config.shutdownTimeoutMs;
     // Without a save nothing is lost: plants are on the disk, and the next start reads the WAL.
     const notClosed = () => log.warning("Cannot close the database: the disk does not respond");
@@ -227,7 +229,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
 
   metrics.register(() => ofTokens(tokens));
 
-  // What cannot be written is kept for the next call.
+  // Uses that cannot be written are kept for the next call.
   const writeUses = () =>
     tokens
       .writeUses()
@@ -278,7 +280,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
 /**
  * Starts sending traces, if a collector is set. OpenTelemetry is large: no other server loads it.
  *
- * @throws {ConfigError} If a variable of OpenTelemetry cannot be obeyed.
+ * @throws {ConfigError} If a variable of OpenTelemetry cannot be used.
  */
 export async function loadTracing(
   { tracing }: Config,
@@ -304,9 +306,10 @@ const REFRESH_TOKENS_MS = 1_000;
 const WRITE_USES_MS = 2_000;
 
 /**
- * Requires a place for the database where it is not lost. Outside production, only warns.
+ * Refuses a database whose place may lose it, such as a network file system. Outside production,
+ * only warns.
  *
- * @throws {CommandError} If in production it could be lost.
+ * @throws {CommandError} If the database could be lost, in production.
  */
 export async function requireSafePlace(
   { database, production }: Config,
@@ -318,7 +321,10 @@ export async function requireSafePlace(
   onWarning(`The database "${database.name}" may be lost: ${fault}`);
 }
 
-/** A failure closed the connection that hung: another one may work at once. */
+/**
+ * Refreshes the tokens, and retries once: a failure has closed the connection that hung, and a new
+ * one may work.
+ */
 function refreshTokens(tokens: TokenCache, log: Logger): Promise<void> {
   return tokens
     .refresh()
@@ -328,8 +334,8 @@ function refreshTokens(tokens: TokenCache, log: Logger): Promise<void> {
 
 /**
  * Finishes the requests in flight, with 503 if a plant was not stored in time. At first the server
- * still listens: requests on their way get 503 with `Connection: close`, where a closed port would
- * lose them. A request whose body has not arrived when the time is over loses its connection.
+ * still listens: requests in transit get 503 with `Connection: close`, but would get no response
+ * from a closed port. After the deadline, requests with incomplete bodies lose their connections.
  */
 export async function finishRequests(
   server: HttpServer,
@@ -343,7 +349,7 @@ export async function finishRequests(
   await Promise.all([drained, server.stop(deadline - performance.now())]);
 }
 
-/** The metrics of the process as a whole. */
+/** Returns the metrics of the process. */
 function ofProcess(server: HttpServer, log: LogOutput): Metric[] {
   const expires = server.certificateExpires();
 
@@ -376,7 +382,7 @@ function ofProcess(server: HttpServer, log: LogOutput): Metric[] {
   ];
 }
 
-/** When clients begin to get 401, unless they get another token before. */
+/** Returns the metric of the next expiry of a token: from then on, its clients get 401. */
 function ofTokens(tokens: TokenCache): Metric[] {
   const next = tokens.nextExpiry();
   if (next === undefined) return [];
@@ -392,7 +398,7 @@ function ofTokens(tokens: TokenCache): Metric[] {
   ];
 }
 
-/** The response if even the app fails. */
+/** Returns the response if the app itself throws. */
 function internalError(cause: unknown, observer: Observer): Response {
   const error = new PlantStoreError("internal", undefined, { cause });
   observer.onError(error, { requestId: "none", clientAddress: () => undefined });
@@ -409,7 +415,8 @@ function onHangup({ tls }: Config, io: ServiceIo, reload: () => Promise<void>): 
 }
 
 /**
- * Certificates are renewed every few weeks. If the new one cannot be used, the current one stays.
+ * Reloads the certificate, which is renewed every few weeks. Keeps the current one if the new one
+ * cannot be used.
  */
 async function reloadCertificate(server: HttpServer, { fail }: Lifetime, log: Logger) {
   try {

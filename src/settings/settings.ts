@@ -17,8 +17,8 @@ import { type Environment, type Setting, setting, valueOf } from "./setting.ts";
 import { TRACING_SETTINGS } from "./tracing_settings.ts";
 
 /**
- * Everything that an operator can set, in the order of `serve --help`. The type `Config`, the
- * parsing, the help and the log of the start follow from an entry.
+ * All settings, in the order of `serve --help`. The type `Config`, the parsing, the help and the
+ * startup log derive from this table.
  */
 export const SETTINGS = {
   host: setting("Network", {
@@ -150,8 +150,8 @@ export const SETTINGS = {
 };
 
 /**
- * Parses `NODE_ENV`, of which programs accept any text. `prod` and `Production` are production in
- * the mind of whoever typed them.
+ * Parses `NODE_ENV`, for which other programs accept any text. An operator who types `prod` or
+ * `Production` means production.
  */
 function parseProduction(environment: Input): boolean {
   if (environment.text === "production") return true;
@@ -202,8 +202,8 @@ export function parseConfig(environment: Environment, flags: Flags = {}): Config
 }
 
 /**
- * The part of the configuration that may be logged. For people, it is the database and what differs
- * from the defaults.
+ * The part of the configuration that may be logged. In the format for people, these are the
+ * database and the settings that differ from their defaults.
  */
 export function loggableSettings(config: Config): Record<string, unknown> {
   const logged = loggable(config);
@@ -220,7 +220,7 @@ export function loggableSettings(config: Config): Record<string, unknown> {
 /** The values of the settings, for the log. */
 function loggable(config: Config): [name: string, value: unknown][] {
   const settings: [string, Setting<unknown>][] = Object.entries(SETTINGS);
-  // Of an object, the setting names each member that is logged.
+  // A setting with an object as its value chooses the members to log.
   const primitive = (value: unknown) => (typeof value === "object" ? undefined : value);
   return settings.map(([name, { log = primitive }]) => [name, log(config[name as keyof Config])]);
 }

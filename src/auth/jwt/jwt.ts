@@ -30,8 +30,8 @@ const RSA = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"] as const;
 const ELLIPTIC_CURVES = ["ES256", "ES384", "ES512", "EdDSA", "Ed25519"] as const;
 
 /**
- * What may sign a JWT (RFC 8725, section 3.1): neither `none` nor HMAC, for which a public key
- * would be the secret.
+ * The signature algorithms that JWTs may use (RFC 8725, section 3.1). `none` and HMAC are excluded:
+ * with HMAC, a public key would be the secret.
  *
  * @example
  * ```ts
@@ -45,48 +45,52 @@ export const JWT_ALGORITHMS = [...RSA, ...ELLIPTIC_CURVES] as const;
 /** One of {@linkcode JWT_ALGORITHMS} (RFC 7518, section 3.1; RFC 8037; RFC 9864). */
 export type JwtAlgorithm = (typeof JWT_ALGORITHMS)[number];
 
-/** Which JSON Web Tokens {@linkcode jwtAuthenticator} accepts, and what it needs. */
+/** Options of {@linkcode jwtAuthenticator}. */
 export interface JwtOptions extends ProviderKeysOptions {
-  /** The `iss` of accepted tokens, exactly. */
+  /** The exact `iss` of accepted tokens. */
   readonly issuer: string;
 
-  /** The name of this API, not of a client: the `aud` of accepted tokens is or contains it, exactly. */
+  /** The name of this API, not of a client: the `aud` of accepted tokens equals or contains it. */
   readonly audience: string;
 
   /**
-   * What the `scope` of a token must contain (RFC 9068, section 2.2.3), or its `scp` if it has no
-   * `scope`, or its `roles` if it has neither. Any other token may do nothing. @default every token
-   * may do everything
+   * The scope that a token needs in `scope` (RFC 9068, section 2.2.3); in `scp` if it has no
+   * `scope`; in `roles` if it has neither. A token without it has no access.
+   *
+   * @default every token has full access
    */
   readonly scope?: string | undefined;
 
   /**
-   * Accepted values of `sub`; or a prefix that ends with `:`, `/` or `|`, followed by `*`. A token of
-   * another subject may do nothing. Necessary if the issuer signs for everybody. @default any
+   * Accepted values of `sub`; or a prefix that ends with `:`, `/` or `|`, followed by `*`. A token
+   * of another subject has no access. Necessary if the issuer signs tokens for anybody.
+   *
+   * @default any
    */
   readonly subjects?: readonly string[] | undefined;
 
   /** The algorithms of accepted signatures. @default all of {@linkcode JWT_ALGORITHMS} */
   readonly algorithms?: readonly JwtAlgorithm[] | undefined;
 
-  /** Milliseconds since 1970 UTC. @default `Date.now` */
+  /** Returns milliseconds since 1970 UTC. @default `Date.now` */
   readonly now?: (() => number) | undefined;
 }
 
 /** Validates JWTs. */
 export interface JwtAuthenticator {
   /**
-   * Validates a token. Returns no promise if the token is remembered, or refused by its form.
+   * Validates a token. Returns the verdict, not a promise, if the token is remembered or malformed.
    *
    * @throws {PlantStoreError} `queue_full` if more than 1,000 tokens wait to be verified or for
-   *   keys, if the provider's keys cannot be had, or if the token's key may be newer than they are.
+   *   keys, if the provider's keys are unavailable, or if the token's key may be newer than the
+   *   cached ones.
    */
   (token: string): Verdict | Promise<Verdict>;
 
   /**
-   * Fetches the keys if that is due: at the start, after 5 minutes, and 10 seconds after a failure.
-   * Never rejects. A server that calls it every few seconds notices a wrong URL before a client
-   * does, and lets no token wait for a slow provider.
+   * Fetches the keys if a fetch is due: at the start, after 5 minutes, and 10 seconds after a
+   * failure. Never rejects. A server that calls it every few seconds notices a wrong URL before a
+   * client does, and lets no token wait for a slow provider.
    */
   readonly refreshKeys: () => Promise<void>;
 }
@@ -138,10 +142,10 @@ export function jwtAuthenticator(options: JwtOptions): JwtAuthenticator {
 
   const onKeys = { onKeysUnavailable, onKeysFetched };
   const keys = providerKeys({ jwksUrl, fetch, timeoutMs, ...onKeys, monotonic });
-  // Not every runtime tells.
+  // Not every runtime has it.
   const processors = globalThis.navigator?.hardwareConcurrency ?? 2;
   const withPermit = semaphore(Math.max(1, Math.floor(processors / 2)));
-  /** Accepted tokens by their digest, the oldest first. */
+  /** Accepted tokens by digest, oldest first. */
   const remembered = new Map<string, RememberedToken>();
   /** Tokens that wait for keys, or to be verified, by digest. */
   const inFlight = new Map<string, Promise<Verdict>>();
@@ -179,7 +183,7 @@ export function jwtAuthenticator(options: JwtOptions): JwtAuthenticator {
   }
 
   function remember(digest: string, token: RememberedToken): void {
-    // As the newest one.
+    // Delete first: the entry becomes the newest.
     remembered.delete(digest);
     remembered.set(digest, token);
 
@@ -229,7 +233,8 @@ export function jwtAuthenticator(options: JwtOptions): JwtAuthenticator {
 }
 
 /**
- * JavaScript has no types, and jose skips the check of a claim whose value is undefined.
+ * Checks the options for programs in JavaScript: jose skips the check of a claim if the expected
+ * value is undefined.
  *
  * @throws {TypeError} If an option cannot be used.
  */
@@ -254,7 +259,7 @@ function requireRules(rules: Omit<JwtOptions, keyof ProviderKeysOptions | "now">
     throw new TypeError(`Cannot accept JWTs: \`subjects\`: ${fault ?? "none is listed"}`);
 }
 
-/** Why a text cannot be one of the listed subjects; `undefined` if it can. */
+/** Returns why a text cannot be one of `subjects`; `undefined` if it can. */
 export function subjectFault(subject: unknown): string | undefined {
   if (typeof subject !== "string" || subject === "") return "a subject is missing";
 
@@ -284,8 +289,7 @@ function allNamesOf(algorithms: readonly JwtAlgorithm[]): JwtAlgorithm[] {
 }
 
 /**
- * The header of a token, or why the token is refused, as far as that needs neither a key nor the
- * signature.
+ * Returns the header of a token, or why the token is refused. Uses neither a key nor the signature.
  */
 function readHeader(token: string, algorithms: readonly string[]): JWTHeaderParameters | string {
   if (!COMPACT.test(token)) return "not a signed JWT";
@@ -295,14 +299,14 @@ function readHeader(token: string, algorithms: readonly string[]): JWTHeaderPara
   const { alg, crit, kid, typ } = header;
   if (typeof alg !== "string" || !algorithms.includes(alg)) return "algorithm not accepted";
   if (typ !== undefined && !(typeof typ === "string" && TYPE.test(typ))) return "type not accepted";
-  // RFC 7515, section 4.1.11: no extension is understood here.
+  // RFC 7515, section 4.1.11: this service supports no extensions.
   if (crit !== undefined || !(kid === undefined || typeof kid === "string")) return "malformed";
   return kid === undefined ? { alg } : { alg, kid };
 }
 
 /**
- * The longest JWT, in characters: Bun takes 16 KiB of headers, and other headers need some. One with
- * the 200 groups that Microsoft Entra sends at most has 12,000.
+ * The longest JWT, in characters: Bun takes 16 KiB of headers, and other headers need some. A token
+ * with 200 groups, Microsoft Entra's maximum, has 12,000.
  */
 const MAX_JWT_LENGTH = 14_336;
 
@@ -316,8 +320,8 @@ const COMPACT = /^[\w-]+\.[\w-]+\.[\w-]*$/;
 const TYPE = /^(?:application\/)?(?:(?:at\+)?jwt|jose)$/i;
 
 /**
- * Each array or object costs the parser as much as hundreds of characters, and sending them needs
- * no key.
+ * Each array or object costs the parser as much as hundreds of characters, and an attacker needs no
+ * key to send them.
  */
 const TOO_MANY_CONTAINERS = /^(?:[^[{]*[[{]){9}/;
 
@@ -336,7 +340,10 @@ function parseHeader(encoded: string): Record<string, unknown> | undefined {
 
 const UTF8 = new TextDecoder();
 
-/** How many accepted tokens are remembered, in 2 MB. Refused ones are not: a flood would evict these. */
+/**
+ * How many accepted tokens are remembered, in 2 MB. Refused tokens are not: a flood of them would
+ * evict the accepted ones.
+ */
 const MAX_REMEMBERED = 10_000;
 
 /** How many tokens may wait to be verified. The slowest, 2 ms each, take 2 seconds together. */
@@ -349,7 +356,7 @@ const CLOCK_SKEW_SECONDS = 30;
  * may wait.
  *
  * @param permits How many tasks may run at once.
- * @returns A function that runs a task when there is a permit for it, and settles as the task does.
+ * @returns A function that runs a task once a permit is free, and settles as the task does.
  */
 function semaphore(permits: number) {
   const waiting: (() => void)[] = [];
@@ -370,9 +377,9 @@ function semaphore(permits: number) {
 }
 
 /**
- * Verifies a token with the key that it names; or, if it names none, with each that fits, in turn.
+ * Verifies a token with the key that it names, or else with each matching key in turn.
  *
- * @throws {JOSEError} If none has signed it, or a claim is wrong.
+ * @throws {JOSEError} If no key has signed the token, or a claim is wrong.
  */
 async function verifyWith(
   token: string,
@@ -393,7 +400,7 @@ async function verifyWith(
     : new errors.JWSSignatureVerificationFailed();
 }
 
-/** Whether the error says that no key that was tried has signed the token. */
+/** Whether an error means that none of the tried keys has signed the token. */
 function hasNotSigned(error: unknown): boolean {
   return (
     error instanceof errors.JWSSignatureVerificationFailed ||
@@ -402,7 +409,7 @@ function hasNotSigned(error: unknown): boolean {
 }
 
 /**
- * What the provider made this token for, if not for an API (RFC 8725, section 3.12): by the claims of
+ * Returns the type of a token that is not for an API (RFC 8725, section 3.12), by the claims of
  * Keycloak (`typ`), of Cognito (`token_use`), of Django's Simple JWT (`token_type`), and of OpenID
  * Connect Core, section 3.1.3.6 and 3.3.2.11.
  */
@@ -412,7 +419,7 @@ function otherTypeOf(payload: JWTPayload): string | undefined {
   return [typ, use, type].map((name) => OTHER_TYPES.get(String(name).toLowerCase())).find(Boolean);
 }
 
-/** What a provider makes for its clients or for itself, and signs with the same keys. */
+/** Tokens for clients or for the provider itself, which it signs with the same keys. */
 const OTHER_TYPES: ReadonlyMap<string, string> = new Map([
   ["id", "an ID token"],
   ["refresh", "a refresh token"],
@@ -420,7 +427,7 @@ const OTHER_TYPES: ReadonlyMap<string, string> = new Map([
   ["logout", "a logout token"],
 ]);
 
-/** The verdict on the claims of a token whose signature is good. */
+/** Returns the verdict on the claims of a token whose signature is valid. */
 function verdictOn(payload: JWTPayload, rules: JwtOptions): Accepted {
   const { issuer, scope, subjects } = rules;
   const subject = typeof payload.sub === "string" ? payload.sub : "";
@@ -440,8 +447,9 @@ function lackOf(
 }
 
 /**
- * RFC 8693, section 4.2: names with spaces between them. Spring, IdentityServer and Okta send a
- * list. Microsoft Entra sends `scp`, and only `roles` for a daemon.
+ * Whether a token has the required scope. RFC 8693, section 4.2, separates scopes by spaces.
+ * Spring, IdentityServer and Okta send a list. Microsoft Entra sends `scp`, and only `roles` for a
+ * daemon.
  */
 function isGranted({ scope, scp, roles }: JWTPayload, required: string): boolean {
   const names = [scope, scp, roles].find((claim) => claim !== undefined);
@@ -449,7 +457,7 @@ function isGranted({ scope, scp, roles }: JWTPayload, required: string): boolean
   return Array.isArray(names) && names.includes(required);
 }
 
-/** Why a token is refused that jose refuses. */
+/** Returns why jose refuses a token. */
 function refusalOf(error: errors.JOSEError, { issuer, audience }: JwtOptions): string {
   if (!(error instanceof errors.JWTClaimValidationFailed) || error.reason === "invalid")
     return REFUSALS[error.code] ?? "malformed";
@@ -460,7 +468,7 @@ function refusalOf(error: errors.JOSEError, { issuer, audience }: JwtOptions): s
   return REFUSALS[claim] ?? "malformed";
 }
 
-/** By the claim that is missing or wrong, or else by jose's code. */
+/** Reasons by the missing or wrong claim, or else by jose's code. */
 const REFUSALS: Readonly<Record<string, string>> = {
   exp: "no expiry",
   nbf: "not yet valid",
@@ -473,18 +481,18 @@ const REFUSALS: Readonly<Record<string, string>> = {
 /** The longest claim that the log quotes, in characters. */
 const MAX_QUOTED = 200;
 
-/** The provider has signed the value, but a person may have chosen it. */
+/** Quotes a claim safely: the provider has signed it, but a person may have chosen it. */
 function expectedAndGot(expected: string, got: unknown): string {
   const text = got === undefined ? "none" : JSON.stringify(got).replace(/[^ -~]/g, "?");
   const quoted = text.length > MAX_QUOTED ? `${text.slice(0, MAX_QUOTED)}…` : text;
   return `expected ${JSON.stringify(expected)}, got ${quoted}`;
 }
 
-/** A remembered verdict about an accepted token. */
+/** The remembered verdict on an accepted token. */
 interface RememberedToken {
   readonly verdict: Verdict;
   /** In milliseconds since 1970 UTC. */
   readonly expiresAt: number;
-  /** The generation of keys that it was verified with. */
+  /** The generation of the keys that verified the token. */
   readonly generation: number;
 }

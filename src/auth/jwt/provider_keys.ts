@@ -16,25 +16,25 @@ export interface ProviderKeysOptions {
   readonly timeoutMs?: number | undefined;
 
   /**
-   * Called with the reason when keys could not be fetched; cached keys may still be used. What it
-   * throws is printed by `console.error`.
+   * Called with the reason when a fetch of keys fails; cached keys may still be used. Errors that
+   * it throws are printed with `console.error`.
    */
   readonly onKeysUnavailable?: ((cause: unknown) => void) | undefined;
 
-  /** Called when keys were fetched. What it throws is printed by `console.error`. */
+  /** Called after keys were fetched. Errors that it throws are printed with `console.error`. */
   readonly onKeysFetched?: (() => void) | undefined;
 
-  /** Milliseconds that never go back, by which cached keys age. @default `performance.now` */
+  /** A monotonic clock in milliseconds, for the age of cached keys. @default `performance.now` */
   readonly monotonic?: (() => number) | undefined;
 }
 
 /** The keys that may have signed a token. */
 export interface FoundKeys {
-  /** To be tried in this order, at most {@linkcode MAX_TRIES}. */
+  /** The keys to try, in this order; at most {@linkcode MAX_TRIES}. */
   readonly keys: readonly CryptoKey[];
   /** Whether more keys fit. */
   readonly hasMore: boolean;
-  /** The generation of the cached keys that these are from. */
+  /** The generation of the cached keys. */
   readonly generation: number;
 }
 
@@ -46,7 +46,7 @@ const MAX_TRIES = 4;
 
 /** Younger keys are used as they are. */
 const MAX_AGE_MS = 5 * 60_000;
-/** Younger keys are used, and fetched again in the background. */
+/** Younger keys are used, and refreshed in the background. */
 const STALE_WHILE_REVALIDATE_MS = 10 * 60_000;
 /**
  * Younger keys are used while fetching fails: an attacker who blocks the provider can extend the
@@ -54,19 +54,21 @@ const STALE_WHILE_REVALIDATE_MS = 10 * 60_000;
  */
 const STALE_IF_ERROR_MS = 24 * 3_600_000;
 
-/** Between the starts of two fetches, in milliseconds. No made-up key id brings more of them. */
+/**
+ * The minimum time between the starts of two fetches, in milliseconds. Made-up key ids cannot cause
+ * more of them.
+ */
 const COOLDOWN_MS = 10_000;
 
 /** How many tokens may wait for keys: a slow provider delays no token whose key is cached. */
 const MAX_WAITING = 1_000;
 
 /**
- * The keys of an identity provider. jose parses and selects them; this function decides when to fetch
- * them.
+ * Fetches and caches the keys of an identity provider. jose parses and selects them.
  *
- * What cannot be verified asks for the keys again, at most once a cooldown. Until then a token of an
- * unknown key is neither accepted nor refused: only a fetch that began after the token came can tell
- * that its key is not published.
+ * A token that cannot be verified triggers a fetch, at most once a cooldown. Until then, a token
+ * with an unknown key is neither accepted nor refused: only a fetch that began after the token
+ * arrived can show that its key is not published.
  *
  * @throws {TypeError} If `jwksUrl` or `timeoutMs` cannot be used.
  */
@@ -76,9 +78,9 @@ export function providerKeys(options: ProviderKeysOptions) {
 
   let jwks: JSONWebKeySet = { keys: [] };
   let cached = createLocalJWKSet(jwks);
-  /** Of the cached keys. */
+  /** The fingerprint of the cached keys. */
   let fingerprint: string | undefined;
-  /** Counts how often the provider published other keys. */
+  /** Counts the changes of the cached keys. */
   let generation = 0;
 
   /** Counts the fetches. */
@@ -101,7 +103,7 @@ export function providerKeys(options: ProviderKeysOptions) {
     return age() < (isFailing ? STALE_IF_ERROR_MS : STALE_WHILE_REVALIDATE_MS);
   }
 
-  /** Fetches the keys if they are old, and if {@linkcode fetchAgain} may. */
+  /** Fetches the keys if they are old, subject to the cooldown of {@linkcode fetchAgain}. */
   function refreshIfDue(): Promise<void> | undefined {
     return age() < MAX_AGE_MS ? undefined : fetchAgain();
   }
@@ -118,7 +120,7 @@ export function providerKeys(options: ProviderKeysOptions) {
   /**
    * Finds the keys that fit a token's header, after a fetch if one is necessary.
    *
-   * @returns A text if there is none: why the token is refused.
+   * @returns The keys; if none fits, why the token is refused.
    * @throws {PlantStoreError} `queue_full` if the keys are unavailable, or if the token's key is unknown
    *   and may have been published since the last fetch; or if too many tokens wait for keys.
    */
@@ -187,7 +189,7 @@ export function providerKeys(options: ProviderKeysOptions) {
         generation++;
       }
 
-      // A key that was withdrawn while the response was on its way may still be in it.
+      // The response may still have a key that was withdrawn while it was in transit.
       confirmedAt = fetchedAt;
       confirmed = begun;
       isFailing = false;
@@ -224,7 +226,10 @@ function isShort({ algorithm }: CryptoKey): boolean {
   return "modulusLength" in algorithm && Number(algorithm.modulusLength) < 2_048;
 }
 
-/** Clients try again after a 503, and would throw a token away after a 401. */
+/**
+ * Returns the error for unavailable keys: clients retry after a 503, but discard a token after a
+ * 401.
+ */
 function unavailable(reason: string): PlantStoreError {
   return new PlantStoreError(
     "queue_full",
@@ -233,16 +238,18 @@ function unavailable(reason: string): PlantStoreError {
   );
 }
 
-/** The refusal of a token that would be one too many of those that wait. */
+/** Returns the error for a token that exceeds the limit of waiting tokens. */
 export function tooManyWait(what: string): PlantStoreError {
   const reason = `too many JWTs wait ${what}`;
   return new PlantStoreError("queue_full", `${reason}; send the plant again later`, { reason });
 }
 
-/** They decide which tokens a key verifies (RFC 7517, section 4; RFC 7518, section 6). */
+/**
+ * The members that decide which tokens a key verifies (RFC 7517, section 4; RFC 7518, section 6).
+ */
 const KEY_MEMBERS = ["kty", "kid", "alg", "use", "key_ops", "ext", "crv", "x", "y", "n", "e", "d"];
 
-/** The same text for the same keys, whatever their order and their other members. */
+/** Returns the same text for the same keys, whatever their order and other members. */
 function fingerprintOf({ keys }: JSONWebKeySet): string {
   return keys
     .map((key) => JSON.stringify(key, KEY_MEMBERS))
@@ -291,10 +298,7 @@ function jwksFetcher({
 
 const UTF8 = new TextDecoder("utf-8", { fatal: true });
 
-/**
- * The keys of a JWK Set that may verify a token. Members of `keys` that are not keys are skipped
- * (RFC 7517, section 5).
- */
+/** Parses a JWK Set. Skips members of `keys` that are not keys (RFC 7517, section 5). */
 function parseJwks(bytes: ArrayBuffer): JSONWebKeySet {
   let set: unknown;
   try {
@@ -324,11 +328,11 @@ function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** A key as jose takes it. */
+/** Returns a key in the form that jose accepts. */
 function normalized(key: Record<string, unknown>): Record<string, unknown> {
   const { key_ops: operations, alg, ...rest } = key;
 
-  // A pair of keys is published with the operations of both halves. The public half verifies.
+  // A key pair may be published with the operations of both keys. The public key verifies.
   const verifies = Array.isArray(operations) && operations.includes("verify");
   // RFC 9864, section 2.2: two names of one algorithm, which the curve implies.
   const isEd25519 = rest["crv"] === "Ed25519" && (alg === "EdDSA" || alg === "Ed25519");

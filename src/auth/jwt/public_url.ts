@@ -1,6 +1,6 @@
 /**
- * The part of a URL that messages and the log may have: no password, which may come before the
- * host, and no query, which may have a key.
+ * Returns the part of a URL that messages and the log may have: without the password before the
+ * host, and without the query, which may have a key.
  *
  * @returns `undefined` if the text is not a URL.
  */
