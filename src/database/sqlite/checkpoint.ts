@@ -1,50 +1,48 @@
 import { numberFrom, type SqliteConnection } from "./driver.ts";
 
 /**
- * At how many pages each kind of checkpoint was last begun; 0 if there was none since the WAL began
- * anew.
+ * The length of the WAL, in pages, when each kind of checkpoint last began; 0 if there was none since
+ * the WAL restarted.
  */
 type LastCheckpoints = Readonly<Record<"background" | "inline" | "blocking", number>>;
 
-/** After the WAL has begun anew. */
+/** The state after the WAL has restarted. */
 const NO_CHECKPOINTS: LastCheckpoints = { background: 0, inline: 0, blocking: 0 };
 
 /**
- * What to do after a commit. Each kind moves pages from the WAL into the database:
+ * The checkpoint to run after a commit. Each kind moves pages from the WAL into the database file:
  *
- * - `background`: a PASSIVE checkpoint on a thread and a connection of its own, from 1,000 new pages
- *   on, and from 200 on once the WAL is to begin anew. It blocks no reader and no writer. SQLite
- *   begins the WAL anew only if a commit finds every page of it in the database. Under load, newer
- *   pages keep coming.
- * - `inline`: a PASSIVE checkpoint on the writer's thread, between two batches, from 4,000 pages on
- *   and only for the last 200. Plants wait a moment, and the next commit begins the WAL anew.
+ * - `background`: a PASSIVE checkpoint on another thread and connection. Runs after 1,000 new pages, or
+ *   after 200 once the WAL should restart. It blocks neither readers nor writers. But SQLite restarts
+ *   the WAL only if a commit finds all of its pages in the database file, and under load there are
+ *   always newer pages.
+ * - `inline`: a PASSIVE checkpoint on the writer's thread, between two batches. Runs from 4,000 pages on,
+ *   if at most 200 are left to move. Plants wait a moment, and the next commit restarts the WAL.
  * - `blocking`: a RESTART checkpoint on the writer's thread, from 16,000 pages on. It is for several
- *   servers on one file, where another process always commits in between. It holds the lock of
- *   writers and waits for readers, for 100 ms at most: without a limit, such a checkpoint blocks
- *   writers without end (https://github.com/benbjohnson/litestream/issues/724).
+ *   servers on one file, where another process always commits in between. It holds the write lock and
+ *   waits for readers, for at most 100 ms. Without a limit it could block writers forever
+ *   (https://github.com/benbjohnson/litestream/issues/724).
  */
 export type Checkpoint = keyof LastCheckpoints | "none";
 
-/** From how many pages on the WAL is to begin anew, about 16 MB. */
+/** The length at which the WAL should restart, in pages: about 16 MB. */
 const PAGES = 4_000;
 
-/** How many pages gather for a pass. */
+/** How many new pages make a background checkpoint due. */
 const PASS_PAGES = PAGES / 4;
 
-/**
- * How many pages the writer's own thread may move while plants wait, once the WAL is to begin anew.
- */
+/** How many pages the writer's thread may move while plants wait, once the WAL should restart. */
 const FEW_PAGES = PAGES / 20;
 
-/** From how many pages on other processes have to wait, about 65 MB. */
+/** The length from which a checkpoint may block other processes, in pages: about 65 MB. */
 const BLOCKING_PAGES = 4 * PAGES;
 
 /**
- * Decides what to do. A checkpoint that a reader blocks, such as a backup, is retried after more
- * pages.
+ * Decides which checkpoint to run. If a reader, such as a backup, blocks a checkpoint, it is retried after
+ * more pages.
  *
- * @param pages How many pages the WAL has.
- * @param left How many of them are not in the database yet.
+ * @param pages The length of the WAL, in pages.
+ * @param left How many of them are not in the database file yet.
  */
 export function nextCheckpoint(pages: number, left: number, last: LastCheckpoints): Checkpoint {
   if (pages >= BLOCKING_PAGES && pages - last.blocking >= PAGES) return "blocking";
@@ -54,14 +52,14 @@ export function nextCheckpoint(pages: number, left: number, last: LastCheckpoint
 }
 
 /**
- * From how many bytes on the file of the WAL is cut when the WAL begins anew: more than one server
- * needs, so that it writes into space that the file has. A long backup can make it much larger.
+ * The size to which the WAL file is truncated when the WAL restarts, in bytes. One server needs less, so
+ * it overwrites space that is already allocated. A long backup can make the file much larger.
  */
 export const WAL_FILE_BYTES = 2 * PAGES * 4_096;
 
-/** Another thread with a connection of its own to the file. */
+/** A background thread with its own connection to the file. */
 export interface CheckpointThread {
-  /** Moves pages from the WAL into the database, and syncs it. */
+  /** Runs a PASSIVE checkpoint. */
   pass(): Promise<void>;
   /** Closes the connection, without a checkpoint, once the disk responds. */
   close(): Promise<unknown>;
@@ -69,16 +67,16 @@ export interface CheckpointThread {
   readonly failed: Promise<Error>;
 }
 
-/** What a checkpointer needs of its store. */
+/** Options of {@linkcode checkpointer}, from its store. */
 interface CheckpointerOptions {
   readonly connection: SqliteConnection;
-  /** Makes checkpoints on another thread. @default this thread makes them */
+  /** Runs checkpoints on another thread. @default this thread runs them */
   readonly background: CheckpointThread | undefined;
-  /** Receives the size of the WAL's content, in bytes: another thread reads it. */
+  /** Receives the size of the WAL's content, in bytes. Shared with the thread that reports it. */
   readonly walBytes: Float64Array;
-  /** Runs a call that may wait for a lock for so many milliseconds. */
+  /** Runs a call with a busy timeout, in milliseconds. */
   readonly run: <Result>(call: () => Result, timeoutMs: number) => Result;
-  /** Translates an error. A failed fsync is marked, and ends the store. */
+  /** Translates an error. A failed fsync sets the marker and fails the store. */
   readonly settle: (error: unknown) => unknown;
   /** False once the store has failed or is closed. */
   readonly isOpen: () => boolean;
@@ -89,14 +87,14 @@ interface CheckpointerOptions {
   readonly onFailed: ((error: Error) => void) | undefined;
 }
 
-/** Makes the checkpoints of a store, as {@linkcode nextCheckpoint} decides. */
+/** Runs the checkpoints of a store that {@linkcode nextCheckpoint} decides on. */
 export function checkpointer(options: CheckpointerOptions) {
   const { connection, background, walBytes, run, settle, isOpen, onFailed } = options;
   const frameBytes = numberFrom(connection, "PRAGMA page_size") + FRAME_HEADER_BYTES;
   let isScheduled = false;
   let isPassing = false;
   let last = NO_CHECKPOINTS;
-  /** How many plants were written since the WAL was measured: with random ids a page each. */
+  /** How many plants were written since the WAL was measured. With random ids, each takes a page. */
   let written = 0;
   /** How many pages the WAL had when it was measured. */
   let walPages = 0;
@@ -105,8 +103,8 @@ export function checkpointer(options: CheckpointerOptions) {
     isScheduled = false;
     // SQLite allows one checkpoint at a time.
     if (isPassing || !isOpen()) return;
-    // Without a thread for passes only a full WAL matters. Before 3.51 SQLite knows no NOOP, and measuring is
-    // a PASSIVE checkpoint.
+    // Without a background thread, measure seldom: before SQLite 3.51, which added NOOP, measuring runs a
+    // PASSIVE checkpoint.
     if (background === undefined && written < MEASURED_PLANTS) return;
 
     try {
@@ -118,14 +116,14 @@ export function checkpointer(options: CheckpointerOptions) {
     }
   }
 
-  /** Measures the WAL, and decides. */
+  /** Measures the WAL, and decides which checkpoint to run. */
   function measure(): Checkpoint {
     const [[, inWal, moved] = []] = connection.query("PRAGMA wal_checkpoint(NOOP)").values();
     const pages = Number(inWal);
-    // Without the other thread this one moves all pages: none are left for a pass.
+    // Without a background thread, this thread moves all pages.
     const left = background === undefined ? 0 : pages - Number(moved);
 
-    // The WAL began anew.
+    // The WAL has restarted.
     if (pages < walPages) last = NO_CHECKPOINTS;
     walPages = pages;
     walBytes[0] = pages === 0 ? 0 : WAL_HEADER_BYTES + pages * frameBytes;
@@ -140,18 +138,17 @@ export function checkpointer(options: CheckpointerOptions) {
     isPassing = true;
     background
       ?.pass()
-      // No checkpoint comes between the failure and this: a second fsync would hide the first.
+      // No other checkpoint may run before this: a second fsync would hide the failure of the first.
       .catch((error: unknown) => onFailed?.(settle(error) as Error))
       .finally(() => (isPassing = false));
   }
 
   return {
     /**
-     * Makes the checkpoint that is due after a commit, once the response to it has left.
-     * `wal_autocheckpoint` is off: SQLite's own checkpoint hides a failed fsync, and holds up the
-     * commit that made it due.
+     * Runs the checkpoint that is due after a commit, once its response was sent. `wal_autocheckpoint` is
+     * off, because SQLite's own checkpoint hides a failed fsync and delays the commit that triggers it.
      *
-     * @param plants How many the commit wrote.
+     * @param plants The number of plants in the commit.
      */
     schedule(plants: number): void {
       written += plants;
@@ -168,12 +165,12 @@ const STATEMENTS = {
   blocking: "PRAGMA wal_checkpoint(RESTART)",
 } as const;
 
-/** How long each waits for readers, in milliseconds: meanwhile plants wait. */
+/** How long each waits for readers, in milliseconds. Plants wait meanwhile. */
 const WAIT_MS = { inline: 0, blocking: 100 } as const;
 
 /** From https://www.sqlite.org/fileformat2.html#the_write_ahead_log, in bytes. */
 const WAL_HEADER_BYTES = 32;
 const FRAME_HEADER_BYTES = 24;
 
-/** After how many plants the WAL is measured without another thread. */
+/** After how many plants the WAL is measured if there is no background thread. */
 const MEASURED_PLANTS = 1_000;

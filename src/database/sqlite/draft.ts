@@ -7,25 +7,25 @@ import { DatabaseError } from "../database.ts";
 import { cLibrary } from "./c_library.ts";
 
 /**
- * A copy in the making, in a private directory beside its place. Disposing of it removes it.
+ * An unfinished copy, in a private directory beside its target. Disposing of a draft removes it.
  *
- * It is fsynced by descriptors from before the first write. The kernel may tell none that is opened
- * later that a write has failed.
+ * It is fsynced through descriptors that were opened before the first write: a descriptor that is opened
+ * later may not see an earlier write error.
  */
 export interface Draft extends AsyncDisposable {
   readonly path: string;
   readonly file: FileHandle;
-  /** The directory of its place. */
+  /** The directory of the target. */
   readonly parent: FileHandle;
 }
 
 const PREFIX = ".plant-store-backup-";
 
-/** The name of a copy until it is complete. */
+/** The file name of a draft. */
 const DRAFT = "plants.db";
 
 /**
- * Makes an empty draft: beside the target, because a hard link stays in one file system.
+ * Makes an empty draft beside the target, because a hard link cannot cross file systems.
  *
  * @throws {DatabaseError} If the file system has no hard links.
  */
@@ -35,7 +35,7 @@ export async function draftIn(place: string): Promise<Draft> {
   await using stack = new AsyncDisposableStack();
   const parent = stack.use(await open(place));
   const directory = await lockedDirectory(place, stack);
-  // One that cannot be removed fails nothing: the next backup or restore removes it.
+  // Ignore errors: the next backup or restore removes the directory.
   stack.defer(() => rm(directory, { recursive: true, force: true }).catch(() => {}));
 
   const path = join(directory, DRAFT);
@@ -47,12 +47,12 @@ export async function draftIn(place: string): Promise<Draft> {
   return { path, file, parent, [Symbol.asyncDispose]: () => made.disposeAsync() };
 }
 
-/** By what codes a file system without hard links refuses one: vfat, FUSE, and SMB. */
+/** The error codes of file systems without hard links: vfat, FUSE and SMB. */
 const NO_HARD_LINKS = ["EPERM", "ENOSYS", "EOPNOTSUPP", "ENOTSUP"];
 
 /**
- * Links a draft once, before a copy that may take minutes: the link that puts it in place comes
- * last.
+ * Requires that the file system has hard links. Checks this before a copy that may take minutes, because
+ * the link to the target comes last.
  */
 async function requireHardLinks(draft: string, place: string): Promise<void> {
   try {
@@ -74,15 +74,15 @@ export async function complete({ file }: Draft, mode: number): Promise<void> {
 }
 
 /**
- * Makes a private directory, and locks it until the stack is disposed of: so others see that its
- * backup is alive. It is a lock of the directory, because on macOS SQLite would wait for one of the
- * file.
+ * Makes a private directory, and locks it until the stack is disposed of, which shows other processes
+ * that the backup is running. It locks the directory and not the file, because on macOS SQLite would wait
+ * for a lock on the file.
  */
 async function lockedDirectory(place: string, stack: AsyncDisposableStack): Promise<string> {
   for (;;) {
     const directory = await mkdtemp(join(place, PREFIX));
     const handle = await open(directory).catch(async (error: unknown) => {
-      // Without a free descriptor, for example, the next one could not be opened either.
+      // Retry only if another backup has removed the directory. Out of descriptors, a retry would fail too.
       if (!existsSync(directory)) return undefined;
       await rmdir(directory).catch(() => {});
       throw error;
@@ -94,7 +94,7 @@ async function lockedDirectory(place: string, stack: AsyncDisposableStack): Prom
       stack.use(handle);
       return directory;
     }
-    // Before it was locked, another backup has taken it for a dead one's.
+    // Another backup has removed the directory before it was locked.
     await handle.close();
   }
 }
@@ -104,9 +104,9 @@ const LOCK_EX = 2;
 const LOCK_NB = 4;
 
 /**
- * Locks a file or a directory, for as long as it is open.
+ * Locks a file or a directory until its descriptor is closed.
  *
- * @returns Whether it is locked: some file systems, such as NFS, lock no directories.
+ * @returns Whether it is locked. Some file systems, such as NFS, cannot lock directories.
  */
 function lock({ fd }: FileHandle, how: number): boolean {
   const library = cLibrary({
@@ -116,14 +116,14 @@ function lock({ fd }: FileHandle, how: number): boolean {
 }
 
 /**
- * Removes the directories of killed backups and restores: an operator does not notice them, their
- * names are hidden.
+ * Removes the directories of killed backups and restores. Their names begin with a dot, so an operator
+ * would not notice them.
  */
 async function removeAbandoned(place: string): Promise<void> {
   for (const entry of await readdir(place, { withFileTypes: true })) {
-    // Not for a link: its target stays untouched.
+    // Never follow a link.
     if (!entry.isDirectory() || !entry.name.startsWith(PREFIX)) continue;
-    // It may be another user's, or its own backup may remove it now: this backup goes on.
+    // Ignore errors: it may belong to another user, or its own backup may be removing it.
     await removeIfAbandoned(join(place, entry.name)).catch(() => {});
   }
 }
@@ -132,7 +132,7 @@ async function removeIfAbandoned(path: string): Promise<void> {
   await using directory = await open(path);
   if (!lock(directory, LOCK_EX | LOCK_NB)) return;
 
-  // A directory of ours has only the draft and its journal.
+  // Our directories contain only the draft and its journal.
   const files = await readdir(path, { withFileTypes: true });
   const isOurs = files.every((file) => file.isFile() && file.name.startsWith(DRAFT));
   if (isOurs) await rm(path, { recursive: true });

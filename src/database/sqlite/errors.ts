@@ -103,15 +103,15 @@ const UNWRITABLE = new Set<number>([
 ]);
 
 /**
- * Whether an fsync failed. Then the page cache differs from the disk, and a second fsync would
- * succeed without writing the lost pages.
+ * Reports whether an fsync failed. After that the page cache differs from the disk, and a second fsync
+ * succeeds without writing the lost pages.
  */
 export function isFailedSync(error: unknown): boolean {
   const code = resultCodeOf(error);
   return code === CODES.IOERR_FSYNC || code === CODES.IOERR_DIR_FSYNC;
 }
 
-/** Whether another process holds the lock, which is not a failure of the storage. */
+/** Reports whether the error only means that another process holds the lock. */
 export function isLocked(error: unknown): boolean {
   if (error instanceof PlantStoreError || error instanceof DatabaseError)
     return isLocked(error.cause);
@@ -120,7 +120,7 @@ export function isLocked(error: unknown): boolean {
 }
 
 /**
- * What is corrupt, if the error means that the file is.
+ * Returns what is corrupt, if the error says that the file is corrupt.
  *
  * @returns The finding in one line; `undefined` for any other error.
  */
@@ -132,21 +132,21 @@ export function corruptionIn(error: unknown): string | undefined {
     : corruptionIn(error.cause);
 }
 
-/** The primary code, from which an extended one continues. */
+/** Returns SQLite's primary result code. */
 export function primaryCodeOf(error: unknown): number {
   return resultCodeOf(error) & 0xff;
 }
 
-/** SQLite's extended result code, as bun:sqlite or node:sqlite calls it; `NaN` for another error. */
+/** Returns SQLite's extended result code from either driver; `NaN` for any other error. */
 export function resultCodeOf(error: unknown): number {
-  // An `errno` of the system is another thing.
+  // The `errno` of a system error is not SQLite's.
   if (!(error instanceof Error) || isSystemError(error)) return Number.NaN;
   const { errcode, errno } = error as { readonly errcode?: unknown; readonly errno?: unknown };
   return Number(errcode ?? errno);
 }
 
 /**
- * Corruption that a check of ours found, with SQLite's code for it. The message is the finding, in
+ * Corruption that one of our own checks found, with SQLite's result code. The message is the finding, in
  * one line.
  */
 export class CorruptError extends DatabaseError {
@@ -154,17 +154,17 @@ export class CorruptError extends DatabaseError {
 }
 
 /**
- * A failed fsync of ours, not of SQLite, with SQLite's code for it. The message is the system's.
+ * An fsync of our own that failed, with SQLite's result code. The message is the system's.
  */
 export class FailedSyncError extends DatabaseError {
   readonly errcode = CODES.IOERR_FSYNC;
 }
 
 /**
- * Turns an error of SQLite, of the system or of our own checks into one line for the operator,
- * which names the database. Any other error is a bug, and is returned unchanged.
+ * Turns an error of SQLite, of the system or of our own checks into one line for the operator that names
+ * the database. Any other error is a bug, and is returned unchanged.
  *
- * @param action What failed, such as `open`.
+ * @param action The action that failed, such as `open`.
  */
 export function toFileError(action: string, path: string, error: unknown): unknown {
   const isOurs =
@@ -176,7 +176,7 @@ export function toFileError(action: string, path: string, error: unknown): unkno
   );
 }
 
-/** Runs a call, and translates what it throws as {@linkcode toFileError} does. */
+/** Runs a call, and translates its errors with {@linkcode toFileError}. */
 export function withFileError<Result>(action: string, path: string, call: () => Result): Result {
   try {
     return call();
@@ -185,13 +185,13 @@ export function withFileError<Result>(action: string, path: string, call: () => 
   }
 }
 
-/** Why SQLite or the system refused, in words that say what to do. */
+/** Returns why SQLite or the system refused, and what to do. */
 function operatorReason(error: Error, path: string): string {
   const { message } = error;
   const code = primaryCodeOf(error);
 
-  // SQLite does not say why it cannot write. Even a reader must be able to create the WAL and its
-  // index, which the last process that closed the database removed.
+  // SQLite does not say why it cannot write. Even a reader must be able to write: the last process that
+  // closed the database removed the WAL and its index, so the reader creates them.
   const fault = isSystemError(error) || isUnwritable(error) ? storageFaultAt(path) : undefined;
   if (fault !== undefined) return fault;
 
@@ -199,12 +199,12 @@ function operatorReason(error: Error, path: string): string {
   if (isSystemError(error))
     return `it cannot be reached (${(error as NodeJS.ErrnoException).code})`;
 
-  // SQLite maps the index of the WAL. A FUSE file system may have that switched off.
+  // SQLite maps the WAL-index into memory. A FUSE file system may have mmap switched off.
   if (resultCodeOf(error) === CODES.IOERR_SHMMAP) return NO_SHARED_MEMORY;
 
   if (isLocked(error)) return `${message} (lslocks names the process); try again`;
   if (code !== CODES.CORRUPT) return message;
-  // SQLite reads a WAL into whatever file is beside it.
+  // SQLite applies a WAL to whatever file is beside it.
   const isCopied = walFileBytes(path) > 0;
   return `it is corrupt (${message})${isCopied ? foreignWal(path) : ""}`;
 }

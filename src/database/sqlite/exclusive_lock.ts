@@ -10,10 +10,10 @@ const SEEK_SET = 0;
 const F_TLOCK = 2;
 
 /**
- * Takes SQLite's exclusive lock on a file without SQLite: this locks even a corrupt file, and
- * changes nothing. Until it is released, no process reads or writes the database.
+ * Takes SQLite's exclusive lock on a file without SQLite, so that it works on a corrupt file and changes
+ * nothing. Until the lock is released, no other process can read or write the database.
  *
- * @returns The lock, to be disposed of. Without a file it locks nothing.
+ * @returns The lock, which the caller disposes of. If the file does not exist, it locks nothing.
  * @throws {DatabaseError} If another process has the database open.
  */
 export function exclusiveLock(file: string, path: string): Disposable {
@@ -28,7 +28,7 @@ export function exclusiveLock(file: string, path: string): Disposable {
 
 /** Takes the lock; `undefined` if another process holds one. */
 function takeLock(file: string): Disposable | undefined {
-  // Bun and Node.js have no locks of ranges.
+  // Bun and Node.js cannot lock byte ranges.
   const library = cLibrary({
     lseek: { args: [FFIType.i32, FFIType.i64, FFIType.i32], returns: FFIType.i64 },
     lockf: { args: [FFIType.i32, FFIType.i32, FFIType.i64], returns: FFIType.i32 },

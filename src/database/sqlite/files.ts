@@ -1,4 +1,4 @@
-// Whether a database and its WAL are there, before SQLite opens anything: SQLite would begin without them.
+// Checks a database's files before SQLite opens any: SQLite would start with an empty database or WAL.
 import { closeSync, existsSync, openSync, statSync } from "node:fs";
 import { statfs } from "node:fs/promises";
 import { basename, dirname } from "node:path";
@@ -17,7 +17,7 @@ import { readTrusted, requireTrustedPlace } from "./trust.ts";
  * file for the access `create`.
  *
  * @param file From {@linkcode databaseFile}.
- * @throws {DatabaseError} If one cannot be used: the message names it.
+ * @throws {DatabaseError} If a file cannot be used. The message names it.
  */
 export function requireFiles(file: string, access: DatabaseAccess): void {
   if (access !== "read") requireSound(file);
@@ -26,14 +26,14 @@ export function requireFiles(file: string, access: DatabaseAccess): void {
   if (access === "create") createDatabaseFile(file);
   requireDatabaseFile(file, access);
   if (access === "read") return;
-  // Otherwise, if there is a WAL, SQLite would open the file for reading, and fail at the first
-  // write.
+  // If a file is read-only and there is a WAL, SQLite would open the database for reading, and fail at
+  // the first write.
   const fault = accessFault(file);
   if (fault !== undefined) throw new DatabaseError(fault);
 }
 
 /**
- * Requires that a database could be created or written, and changes nothing.
+ * Requires that a database could be created or written. Changes nothing.
  *
  * @param file From {@linkcode databaseFile}.
  * @throws {DatabaseError} If it could not.
@@ -47,17 +47,17 @@ export function requireWritableFiles(file: string): void {
   if (fault !== undefined) throw new DatabaseError(fault);
 }
 
-/** Before a file is created: nothing else says that the one that was here is corrupt. */
+/** Refuses a path that is marked as corrupt, even if it has no file: only the marker is left to tell. */
 function requireSound(file: string): void {
   requireUnmarked(file, () => `restore a backup, or ${howToRunOn("check", file)}`);
 }
 
-/** Requires that nothing of an earlier database is beside a file: it may hold plants. */
+/** Refuses a missing or empty file with files of an earlier database beside it: they may hold plants. */
 function requireNoLeftovers(file: string): void {
   const isEmpty = () => !statSync(file, { throwIfNoEntry: false })?.size;
 
-  // A server would create an empty database in the middle of a restore. node:sqlite creates a file
-  // that has been moved since it was found.
+  // Otherwise a server would create an empty database during a restore. node:sqlite also creates a file
+  // that was moved away since it was checked.
   const aside = restoreDirectory(file);
   if (isEmpty() && existsSync(aside)) {
     throw new DatabaseError(
@@ -65,8 +65,8 @@ function requireNoLeftovers(file: string): void {
     );
   }
 
-  // SQLite removes the WAL of a file that is missing or empty, and with it the plants that are only
-  // there. Looks at the WAL first: whoever creates a database has written to the file before.
+  // SQLite removes the WAL of a missing or empty file, and with it the newest plants. Check the WAL first:
+  // a process that creates a database writes to the file before it writes to the WAL.
   if (walFileBytes(file) > 0 && isEmpty()) {
     throw new DatabaseError(
       `"${basename(file)}-wal" holds plants of a file that is not there: never move or delete it; put that file back beside it, or restore a backup, which keeps it`,
@@ -83,7 +83,7 @@ function requireDatabaseFile(file: string, access: DatabaseAccess): void {
   if (!stats.isFile()) throw new DatabaseError("it is not a file");
 }
 
-/** The disk comes first: once it is mounted, it hides what was stored below its mount point. */
+/** Advises to mount the disk first: mounted later, it would hide a database below its mount point. */
 function isMissing(file: string, access: DatabaseAccess): string {
   return access === "read"
     ? "there is no such file; choose another with --database"
@@ -91,10 +91,10 @@ function isMissing(file: string, access: DatabaseAccess): string {
 }
 
 /**
- * Requires that the WAL of a file is there if all that was stored can only be in the WAL. SQLite
- * would take the file for an empty database.
+ * Requires the WAL of a file that has no tables of its own, because SQLite would treat that file as an
+ * empty database.
  *
- * @throws {DatabaseError} If it is missing.
+ * @throws {DatabaseError} If the WAL is missing.
  */
 function requireWal(file: string): void {
   // Another process may be creating the database at this moment: the WAL comes next.
@@ -111,39 +111,39 @@ function walIsMissing(name: string): string {
   return `its WAL is missing, and with it all that was stored: put "${name}-wal" back beside it, or restore a backup; if nothing was ever stored, move "${name}" away`;
 }
 
-/** A page as SQLite makes it: with our tables a file has several. */
+/** SQLite's default page size, in bytes. A file with our tables has several pages. */
 const PAGE_BYTES = 4_096;
-/** With that page size, in WAL mode: https://www.sqlite.org/fileformat2.html#the_database_header */
+/** The header for that page size and WAL mode: https://www.sqlite.org/fileformat2.html#the_database_header */
 const HEADER = "SQLite format 3\0\x10\0\x02\x02";
 
-/** Whether a file has begun, and has no tables of ours outside of its WAL. */
+/** Reports whether a file has only its first page, so that our tables can only be in the WAL. */
 export function isOnePage(file: string): boolean {
   return statSync(file, { throwIfNoEntry: false })?.size === PAGE_BYTES;
 }
 
-/** Of a file whose WAL is missing: so no process has it open. */
+/** Reports whether a file without a WAL was left in WAL mode with one page. No process has it open. */
 function isEmptyInWalMode(file: string): boolean {
   return (
     isOnePage(file) &&
-    // The first write was interrupted, and SQLite undoes it.
+    // With a journal, the first write was interrupted, and SQLite rolls it back.
     !existsSync(`${file}-journal`) &&
     isInWalMode(file)
   );
 }
 
 /**
- * Reads the header of a file that no connection of this process has open in WAL mode: closing it
- * drops the locks of this process.
+ * Reports whether a file's header says WAL mode. No connection of this process may have the file open,
+ * because closing it drops the locks of the process.
  */
 export function isInWalMode(file: string): boolean {
   return readTrusted(file, "", HEADER.length) === HEADER;
 }
 
 /**
- * Accessible to its owner only. SQLite gives the files beside it the same mode.
+ * Creates a file that only its owner can access. SQLite gives the files beside it the same mode.
  *
- * Bun's `writeFileSync` would truncate the file after it has created it. Another process may have
- * begun the database by then, and SQLite removes the WAL of an empty file.
+ * Bun's `writeFileSync` truncates the file after creating it. By then another process may have created
+ * the database, and SQLite would remove the WAL of the truncated file.
  */
 function createDatabaseFile(file: string): void {
   try {
@@ -154,10 +154,10 @@ function createDatabaseFile(file: string): void {
 }
 
 /**
- * Names the network file system that a database is on. Its locks may fail, and another machine that
- * opens the file shares no memory with this one: https://www.sqlite.org/wal.html
+ * Warns of a network file system. Its locks may fail, and machines that open the same file share no
+ * memory for the WAL-index: https://www.sqlite.org/wal.html
  *
- * @returns `undefined` if it is on none, or if that cannot be known: opening it says why.
+ * @returns `undefined` if the file system is local or cannot be queried. Opening the file reports why.
  */
 export async function placeFault(path: string): Promise<string | undefined> {
   try {
@@ -169,7 +169,7 @@ export async function placeFault(path: string): Promise<string | undefined> {
   }
 }
 
-/** By their numbers in Linux: statfs(2). */
+/** The names by the magic numbers of Linux: statfs(2). */
 const NETWORK_FILE_SYSTEMS: Readonly<Record<number, string>> = {
   0x6969: "NFS",
   0x517b: "SMB",

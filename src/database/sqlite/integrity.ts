@@ -1,5 +1,5 @@
-// The second of three checks for corruption: reads every plant and every index, once beside each server.
-// `opening_check.ts` is at each opening, and `check.ts` is the command.
+// The second of three checks for corruption. It reads every plant and every index, once after each start of
+// a server. `opening_check.ts` runs at each opening, and `check.ts` is the command.
 import { INT64_MAX, INT64_MIN, kindOf, PLANT_FIELDS } from "../../plant/plant.ts";
 import type { Client } from "./bun_driver.ts";
 import { numberFrom } from "./driver.ts";
@@ -8,11 +8,11 @@ import { requireIntegrity } from "./opening_check.ts";
 import { COLUMN_KINDS } from "./schema.ts";
 
 /**
- * Checks a whole database for corruption at once, in one read transaction: a tenth of a microsecond for
- * each plant.
+ * Checks a whole database for corruption in one read transaction. Takes a tenth of a microsecond for each
+ * plant.
  *
- * @returns How many plants are checked.
- * @throws {CorruptError | Error} What it finds first.
+ * @returns The number of plants.
+ * @throws {CorruptError | Error} The first finding.
  */
 export function checkWhole(client: Client): number {
   client.run(CHECK_CELLS);
@@ -20,16 +20,17 @@ export function checkWhole(client: Client): number {
   return numberFrom(client, "SELECT count(*) FROM plants");
 }
 
-/** Without it SQLite reads a page whose cells lie outside of it, and may not notice. */
+/** Without this, SQLite may not notice that a cell lies outside its page. */
 const CHECK_CELLS = "PRAGMA cell_size_check = ON";
 
 /**
- * Checks a database for corruption in short read transactions, between which a server can move its
- * WAL. First come the other tables with their indexes, then the plants in ranges of their ids. It
- * takes about a microsecond for each plant, and does not see how all pages hang together.
+ * Checks a database for corruption in short read transactions, so that a server can restart its WAL in
+ * between. Checks the other tables and their indexes first, then the plants in ranges of ids. Takes about
+ * a microsecond for each plant. Unlike a check of the whole file, it does not find pages that no table
+ * uses, or that two tables share.
  *
- * @returns How many plants are checked: yielded between two steps, and returned after the last one.
- * @throws {CorruptError} If it is corrupt: where, and what was found.
+ * @returns The number of plants checked so far: yielded after each step, returned after the last.
+ * @throws {CorruptError} If the database is corrupt. The message says where.
  */
 export function* checkIntegrity(client: Client): Generator<number, number> {
   client.run(CHECK_CELLS);
@@ -45,19 +46,19 @@ export function* checkIntegrity(client: Client): Generator<number, number> {
   return yield* checkPlants(client);
 }
 
-/** How long a range is meant to take, in milliseconds: that is how long it holds the WAL. */
+/** The target duration of a range, in milliseconds. Meanwhile the WAL cannot restart. */
 const RANGE_MS = 5;
 const FIRST_RANGE_PLANTS = 1_000;
 
 /**
- * Reads each row to its end, and finds it again by its id. A row that is out of order, or behind a
- * wrong key of an inner page, is not found: its plant could be stored twice.
+ * Returns the query of a range. It reads each row to its end, and searches for it by its id. The search
+ * misses a row that is out of order or below a wrong key: its plant could be stored twice.
  *
- * The order is descending, because only then does SQLite search each id from the root. Ascending,
- * it steps to the next row.
+ * The order is descending, because only then does SQLite search for each id from the root. In ascending
+ * order it steps to the next row.
  */
 function rangeOf(client: Client): string {
-  // A database of an older version has fewer columns, and may have a value that it did not require.
+  // A database of an older version may lack columns, or allow NULL in them.
   const rows = client.query(`SELECT name, "notnull" FROM pragma_table_info('plants')`).values();
   const isNotNull = new Map(rows as [string, bigint][]);
   const areSound = PLANT_FIELDS.filter((field) => isNotNull.has(field)).map((field) => {
@@ -69,7 +70,7 @@ function rangeOf(client: Client): string {
     LEFT JOIN plants AS found ON found.id = stored.id`;
 }
 
-/** Checks the plants, a range of ids at a time, from the largest id down. Yields how many. */
+/** Checks the plants in ranges, from the largest id down. Yields the number checked so far. */
 function* checkPlants(client: Client): Generator<number, number> {
   const range = client.prepare<unknown, [bigint, number]>(rangeOf(client));
   let last = INT64_MAX + 1n;
@@ -85,7 +86,7 @@ function* checkPlants(client: Client): Generator<number, number> {
     const isLast = rows.length < limit;
 
     for (const [id, isSound] of rows) {
-      // A page that two places of the tree lead to gives the same ids twice.
+      // A page that the tree references twice returns the same ids twice.
       if (id >= last) throw new CorruptError(`plants: id ${id} is out of order`);
       if (isSound !== 1n)
         throw new CorruptError(
@@ -96,14 +97,14 @@ function* checkPlants(client: Client): Generator<number, number> {
 
     checked += rows.length;
 
-    // A plant can be of 10 bytes or of 60,000.
+    // Adapt the range to the size of the plants: 10 bytes or 60,000.
     limit = Math.ceil(limit * (performance.now() - begin < RANGE_MS ? 2 : 0.5));
     if (isLast || last === INT64_MIN) return checked;
     yield checked;
   }
 }
 
-/** Says where SQLite finds a page that it cannot read. */
+/** Runs a read, and adds the place to its finding of corruption. */
 function at<Result>(where: string, read: () => Result): Result {
   try {
     return read();

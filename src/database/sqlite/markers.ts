@@ -6,19 +6,20 @@ import { identityOf } from "./file_identity.ts";
 import { CORRUPT_SUFFIX, databaseFile, UNSYNCED_SUFFIX } from "./path.ts";
 import { createPrivateFile, readTrusted } from "./trust.ts";
 
-// BUG: a marker that cannot be written, on a disk that is full or read-only by then, is missing. The
-// next check finds corruption again; a server resets the WAL at every start; but a command that
-// writes before the next server starts trusts what the failed fsync left in the page cache.
+// BUG: on a disk that is full or read-only by then, no marker can be written. The next check finds the
+// corruption again, and a server resets the WAL at every start. But a command that writes before the
+// next start trusts transactions that the failed fsync left only in the page cache.
 
 /** How much of a corruption marker is read, in bytes. */
 const MARKER_BYTES = 4_096;
 
 /**
- * The marker that the file at a path is corrupt: a corrupt file cannot be trusted with that itself.
+ * Returns the corruption marker of a database: a file beside it, because a corrupt file cannot be
+ * trusted to hold the mark.
  *
- * It is about whatever file it is beside. Nothing inside of a file tells a copy of the corrupt one
- * from a restored backup, and a copy of both to another disk has another inode. So `check` removes it
- * from a sound file, `restore` moves it away with the old one, and nothing else does.
+ * The marker applies to whatever file is at the path. Neither the content of a file nor its inode tells a
+ * copy of the corrupt file from a restored backup. So only `check` removes the marker, if the file is
+ * sound, and `restore` moves it away with the old file.
  */
 export function corruptionMarker(path: string) {
   const file = databaseFile(path);
@@ -26,26 +27,26 @@ export function corruptionMarker(path: string) {
   const content = () => readTrusted(file, CORRUPT_SUFFIX, MARKER_BYTES);
 
   return {
-    /** The content of the marker, for `clear`. */
+    /** Reads the marker, for `clear`. */
     content,
 
-    /** The corruption that was found, in one line; `undefined` if none is known. Reads the disk. */
+    /** Reads the corruption that was found, as one line; `undefined` if the file is not marked. */
     finding(): string | undefined {
-      // The store asks before every call, and usually there is none: looking for it costs least.
+      // The store asks before every call, and `access` is the cheapest way to find no marker.
       if (!existsSync(file + CORRUPT_SUFFIX)) return undefined;
       const marked = content();
       return marked === undefined ? undefined : findingIn(marked);
     },
 
     /**
-     * Marks the file if possible, and if it is still at its path. Otherwise the next check finds the
-     * corruption again.
+     * Marks the file, if it is still at its path. If that fails, the next check finds the corruption
+     * again.
      */
     write(finding: string): void {
       if (identity === undefined || identityOf(path) !== identity) return;
 
       const line = finding.replaceAll("\n", " ").slice(0, MARKER_BYTES / 8);
-      // As JSON, which an operator may read.
+      // JSON, so that an operator can read it.
       const marked = { finding: line, foundAt: new Date().toISOString() };
       const draft = `${file}${CORRUPT_SUFFIX}-new`;
 
@@ -53,7 +54,7 @@ export function corruptionMarker(path: string) {
         try {
           rmSync(draft, { force: true });
           createPrivateFile(draft, `${JSON.stringify(marked)}\n`);
-          // Replaces the marker as a whole: on a full disk the old one stays.
+          // Rename, so that on a full disk the old marker stays.
           renameSync(draft, file + CORRUPT_SUFFIX);
         } finally {
           rmSync(draft, { force: true });
@@ -63,7 +64,7 @@ export function corruptionMarker(path: string) {
       }
     },
 
-    /** Removes the marker if it still has this content, and the path still has the same file. */
+    /** Removes the marker, unless the marker or the file at the path has changed. */
     clear(before: string | undefined): void {
       if (before === undefined || content() !== before || identityOf(path) !== identity) return;
       rmSync(file + CORRUPT_SUFFIX, { force: true });
@@ -76,16 +77,16 @@ function findingIn(marked: string): string {
     const { finding } = JSON.parse(marked) as { readonly finding?: unknown };
     if (typeof finding === "string") return finding;
   } catch {
-    // A crash has cut it off, or it may not be read. It is a marker all the same.
+    // A crash has truncated the marker, or this user may not read it. It counts all the same.
   }
   return "an earlier check or request found that";
 }
 
 /**
- * Requires that a file is not marked as corrupt. Only a check of the whole file, or a restore, ends
- * that.
+ * Requires that a file is not marked as corrupt. Only a check of the whole file or a restore removes the
+ * mark.
  *
- * @param advice What to do about it.
+ * @param advice Returns what to do about it, for the message.
  * @throws {DatabaseError} If it is marked.
  */
 export function requireUnmarked(path: string, advice: () => string): void {
@@ -94,9 +95,9 @@ export function requireUnmarked(path: string, advice: () => string): void {
 }
 
 /**
- * Marks that an fsync of the database or of its WAL failed, if possible: the next process may read
- * data that exists only in the page cache, and no later fsync writes it. The marker itself needs no
- * fsync: a power loss ends the page cache as well.
+ * Marks that an fsync of the database or of its WAL failed, if possible. The next process could read
+ * data that is only in the page cache, and that no later fsync writes. The marker itself needs no
+ * fsync, because a power loss clears the page cache as well.
  *
  * @param file From {@linkcode databaseFile}.
  */
@@ -104,7 +105,7 @@ export function markUnsynced(file: string): void {
   try {
     writeFileSync(file + UNSYNCED_SUFFIX, "", { flag: "wx", mode: 0o600 });
   } catch {
-    // It is there; or the disk that failed is full or read-only by now.
+    // The marker exists already, or the failing disk is full or read-only by now.
   }
 }
 

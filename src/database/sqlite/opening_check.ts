@@ -1,16 +1,19 @@
-// The first of three checks for corruption: at each opening, in the same time for any number of plants.
-// `integrity.ts` reads every plant, and `check.ts` is the command.
+// The first of three checks for corruption. It runs at each opening, in constant time. `integrity.ts` reads
+// every plant, and `check.ts` is the command.
 import { DatabaseError } from "../database.ts";
 import { numberFrom, type SqliteConnection, valueFrom } from "./driver.ts";
 import { CODES, CorruptError } from "./errors.ts";
 
 /**
- * Looks for corruption in a time that does not depend on the number of plants. Reads the pages from
- * the root of the plants to their two ends, and the tables that a server reads next. Reads the list
- * of free pages, too: the next plants go there. SQLite itself compares the size of the file with
- * its header.
+ * Checks for corruption in a time that does not depend on the number of plants. It reads:
  *
- * @throws {CorruptError | Error} If something is corrupt.
+ * - the pages from the root of the table of plants to its first and its last plant;
+ * - the tables that a server reads next;
+ * - the list of free pages, which the next plants use.
+ *
+ * SQLite itself compares the size of the file with its header.
+ *
+ * @throws {CorruptError | Error} If a page is corrupt.
  */
 export function checkOnOpening(connection: SqliteConnection): void {
   connection.exec("PRAGMA cell_size_check = ON");
@@ -20,14 +23,14 @@ export function checkOnOpening(connection: SqliteConnection): void {
   const pages = numberFrom(connection, "PRAGMA page_count");
   if (free > pages) throw new CorruptError(`${free} pages are free of ${pages}`);
 
-  // The check of one table includes the free pages if that table is the schema.
+  // The check of the schema table includes the free pages.
   requireIntegrity(connection, '("sqlite_schema")');
 
-  // Off again: it adds a tenth of an insert's cost to every later page read.
+  // Off again: it makes each later page read slower, by a tenth of the cost of an insert.
   connection.exec("PRAGMA cell_size_check = OFF");
 }
 
-/** Of the tables that every version has. */
+/** Queries on tables that every version has. */
 const READS = [
   "SELECT (SELECT min(id) FROM plants), (SELECT max(id) FROM plants)",
   "SELECT sum(created_at) FROM tokens",
@@ -36,17 +39,18 @@ const READS = [
 ];
 
 /**
- * SQLite's own check.
+ * Runs SQLite's `integrity_check`.
  *
- * @param part Of one table, `("plants")`; or `(1)`, to the first finding. @default {all}
- * @throws {CorruptError | Error} What it finds, or could not read.
+ * @param part `("plants")` to check one table, or `(1)` to stop at the first finding. @default {all}
+ * @throws {CorruptError | Error} If it finds corruption, or cannot read a page.
  */
 export function requireIntegrity(connection: SqliteConnection, part = ""): void {
   const result = valueFrom(connection, `PRAGMA integrity_check${part}`);
   if (result === "ok") return;
 
   const finding = String(result).replaceAll("\n", " ");
-  // SQLite also lists pages that it could not read, as after the WAL was removed: they may be sound.
+  // SQLite also lists pages that it could not read, for example because the WAL was removed. They may be
+  // sound.
   const codes = Array.from(
     finding.matchAll(/ error code=(\d+)/g),
     ([, code]) => Number(code) & 0xff,

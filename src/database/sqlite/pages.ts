@@ -13,7 +13,7 @@ import type { plants } from "./schema.ts";
 import { TOKEN_PAGE, type TokenRow, toRecord } from "./token_pages.ts";
 import { requireOwnDirectory } from "./trust.ts";
 
-/** The row of a plant: `null` stands for a field that the plant does not have. */
+/** The row of a plant. An absent field is `null`. */
 type PlantRow = typeof plants.$inferSelect;
 
 /**
@@ -43,8 +43,8 @@ export function openPlants(path: string, options?: Pick<ReadOptions, "onWarning"
         yield page;
       }
 
-      // At the end: all that can be read was read, and a server may have found corruption
-      // meanwhile. A row that SQLite does not reach from the root is missing without an error.
+      // Throw only after everything readable was read. Check the marker too: a server may have found
+      // corruption meanwhile, and SQLite reports no error for a row that no page of the tree leads to.
       const finding = gaps[0]?.finding ?? marker.finding();
       if (finding === undefined) return;
       throw new DatabaseError(
@@ -54,7 +54,7 @@ export function openPlants(path: string, options?: Pick<ReadOptions, "onWarning"
 
     async *tokenPages() {
       withFileError("read the tokens of", path, () => {
-        // Whoever can replace the file decides which tokens are accepted: the file behind a link, or the link.
+        // Whoever can replace the file, or a link to it, decides which tokens a server accepts.
         for (const place of [databaseFile(path), resolve(path)]) requireOwnDirectory(place);
       });
       const gaps: Gap[] = [];
@@ -103,7 +103,7 @@ export function findPlants(client: Client, ids: readonly bigint[]): NewPlant[] {
 const FIND = "SELECT * FROM plants WHERE id = ?";
 
 /**
- * Counts the plants, a part at a time: signals are handled in between, and the WAL does not grow.
+ * Counts the plants in steps. Between two steps the process handles signals, and the WAL can restart.
  *
  * @throws {DatabaseError} If the database cannot be read.
  */
@@ -143,8 +143,8 @@ interface Gap {
 }
 
 /**
- * Goes on behind what cannot be read, and adds each gap. SQLite finds a page by the id that it
- * searches for, so the pages behind a corrupt one can still be read.
+ * Skips pages that cannot be read, and adds each gap to `gaps`. SQLite searches by id from the root, so
+ * it can still read the pages after a corrupt one.
  */
 function skippingGaps<Item extends Row>(readFrom: PageReader<Item>, gaps: Gap[]): PageReader<Item> {
   return (from) => {
@@ -161,9 +161,9 @@ function skippingGaps<Item extends Row>(readFrom: PageReader<Item>, gaps: Gap[])
   };
 }
 
-/** The first page that can be read behind a corrupt one; empty if there is none. */
+/** Returns the first readable page after a corrupt one; an empty page if there is none. */
 function pageBehind<Item extends Row>(readFrom: PageReader<Item>, from: bigint): readonly Item[] {
-  /** The page that was read last. */
+  /** The last page that was read. */
   let page: readonly Item[] | undefined;
   const canRead = (id: bigint) => {
     try {
@@ -179,7 +179,7 @@ function pageBehind<Item extends Row>(readFrom: PageReader<Item>, from: bigint):
   const found = ids.findIndex(canRead);
   if (found === -1) return [];
 
-  // Halves what lies between, to the first id from which a page can be read.
+  // Binary search for the first id from which a page can be read.
   let bad = ids[found - 1] ?? from;
   let next = ids[found] as bigint;
 
@@ -193,8 +193,8 @@ function pageBehind<Item extends Row>(readFrom: PageReader<Item>, from: bigint):
 }
 
 /**
- * Ids to search for behind one that cannot be read, ascending: near it and near zero densely, and
- * ever more rarely further away. Some 200, however far the next page is.
+ * Returns about 200 ids to try after one that cannot be read, in ascending order. They are dense near
+ * that id and near zero, and exponentially sparser further away.
  */
 function idsBehind(from: bigint): readonly bigint[] {
   const powers = Array.from({ length: 63 }, (_, exponent) => 1n << BigInt(exponent));
@@ -207,7 +207,7 @@ function idsBehind(from: bigint): readonly bigint[] {
 /** How many gaps a message names. */
 const NAMED_GAPS = 10;
 
-/** Says where plants may be missing. */
+/** Returns where plants may be missing, in words. */
 function missingIn(gaps: readonly Gap[]): string {
   if (gaps.length === 0) return "some may be missing";
 
@@ -222,10 +222,10 @@ function missingIn(gaps: readonly Gap[]): string {
 /** Reads a page of rows from an id on, ordered by id. */
 type PageReader<Item extends Row> = (from: bigint) => readonly Item[];
 
-/** What has an id. */
+/** A row with an id. */
 type Row = Pick<NewPlant, "id">;
 
-/** Prepares reading one token from a row on: what is behind one that cannot be read, can be. */
+/** Prepares reading tokens one at a time, so that one corrupt row hides no other. */
 function readToken(client: Client): PageReader<Row & { readonly token: TokenRecord }> {
   const reading = <Result>(call: () => Result) => withFileError("read", client.filename, call);
   const statement = reading(() =>
@@ -252,14 +252,14 @@ function isSound({ digest, createdAt, expiresAt, revokedAt }: TokenRecord): bool
 }
 
 /**
- * Prepares reading pages of plants: from an id on, ordered by id.
+ * Prepares reading pages of plants, from an id on, ordered by id.
  *
  * @throws {DatabaseError} If the database cannot be read, now or by a later call.
  */
 export function readPage(client: Client): PageReader<NewPlant> {
   const reading = <Result>(call: () => Result) => withFileError("read", client.filename, call);
   const statement = reading(() => client.prepare<PlantRow, [bigint, number]>(PAGE));
-  /** Why the last page ended early, for the next one to throw. */
+  /** Why the last page ended early. Reading the next page throws it. */
   let failure: { readonly at: bigint; readonly error: unknown } | undefined;
 
   return (from) =>
@@ -272,14 +272,15 @@ export function readPage(client: Client): PageReader<NewPlant> {
 }
 
 /**
- * A file that is only read may be older than a column. Drizzle would name every column in double
- * quotes, and SQLite takes an unknown name in double quotes for a text.
+ * Selects `*`, because a file that is only read may lack a newer column. Drizzle would quote each column
+ * name, and SQLite reads an unknown name in double quotes as a string literal.
  */
 const PAGE = "SELECT * FROM plants WHERE id >= ? ORDER BY id LIMIT ?";
 
 /**
- * A page also ends before a row that cannot be read, or is out of order: the next page begins there,
- * and throws. Leaving the loop early resets the statement, which ends its read transaction.
+ * Reads the rows of a page. The page also ends before a row that cannot be read or is out of order: the
+ * next page begins there, and throws. Leaving the loop early resets the statement, which ends its read
+ * transaction.
  */
 function pageOf(
   rows: Iterable<PlantRow>,
@@ -293,7 +294,7 @@ function pageOf(
   try {
     for (const row of rows) {
       const plant = plantOfRow(row.id, row);
-      // A corrupt tree can lead back, and the same plants would be read again and again.
+      // A corrupt tree can contain a cycle, and the same plants would be read forever.
       if (plant.id < least) throw new CorruptError(`plants: id ${plant.id} is out of order`);
       least = plant.id + 1n;
       page.push(plant);

@@ -1,4 +1,4 @@
-// Where a database is: its path as it was given, the file behind links, and the names of what is beside it.
+// The path of a database, the file behind its links, and the names of the files beside it.
 import {
   closeSync,
   existsSync,
@@ -23,8 +23,8 @@ const FILE = /^(?:file:(?:\/\/(?=\/))?(?=[^?#]+$)|(?=[^:@?#]+$))(.+)$/s;
  * Extracts the path from `file:PATH`, a file URL or a bare path, without white space around it, which
  * bun:sqlite ignores.
  *
- * @returns `undefined` if it names none: a database in memory would lose every plant, two
- *   slashes name a host, and `://` is in a URL, which may have a password.
+ * @returns `undefined` if the text is not the path of a file: a database in memory would lose every
+ *   plant, two slashes name a host, and a URL may contain a password.
  */
 export function sqlitePath(text: string): string | undefined {
   const path = FILE.exec(text)?.[1]?.trim();
@@ -32,8 +32,8 @@ export function sqlitePath(text: string): string | undefined {
 }
 
 /**
- * Resolves the symbolic links in the path of a database, which need not exist yet. SQLite follows
- * links, and names the files beside the database after the target.
+ * Resolves the symbolic links in the path of a database, which need not exist yet. SQLite follows links,
+ * and puts the WAL beside the target.
  *
  * @param path Without white space around it, as from {@linkcode sqlitePath}.
  * @throws {DatabaseError} If the path is a directory, or a link to a file that does not exist, or
@@ -45,7 +45,7 @@ export function databaseFile(path: string): string {
   if (/\/\.?$/.test(path)) throw new DatabaseError("it is not a file");
 
   try {
-    // Bun opens what it resolves. On macOS, closing the database would drop SQLite's locks on it.
+    // Bun opens a path that it resolves. On macOS, closing a database drops SQLite's locks on it.
     if (lstatSync(path).isSymbolicLink()) return realpathSync.native(path);
     return join(realpathSync.native(dirname(path)), basename(path));
   } catch (error) {
@@ -66,8 +66,8 @@ export function databaseFile(path: string): string {
 }
 
 /**
- * Makes the directory of a file if only that one is missing: for this user alone, since all users may
- * write to a volume that a container gets. Leaves to whoever uses the file to say why it could not.
+ * Creates the parent directory of a file, but no directory above. Only this user may access it, because
+ * all users may be able to write to a container's volume. Ignores errors: opening the file reports them.
  */
 export function makeDirectory(path: string): void {
   const directory = dirname(path);
@@ -77,23 +77,23 @@ export function makeDirectory(path: string): void {
     return;
   }
 
-  // A power loss must not take the directory of what is fsynced in it.
+  // The directory must survive a power loss, like the files that are fsynced in it.
   syncDirectory(dirname(directory));
 }
 
-/** Fsyncs a directory, so that a power loss does not take the names of its files. */
+/** Fsyncs a directory, so that its entries survive a power loss. */
 export function syncDirectory(path: string): void {
   const directory = openSync(path, "r");
   fsyncSync(directory);
   closeSync(directory);
 }
 
-/** The WAL of a database, beside the file itself. */
+/** Returns the path of a database's WAL. */
 export function walFile(path: string): string {
   return `${databaseFile(path)}-wal`;
 }
 
-/** The size of the file of the WAL, in bytes; 0 if there is none or it cannot be reached. */
+/** Returns the size of the WAL file, in bytes; 0 if it does not exist or cannot be reached. */
 export function walFileBytes(path: string): number {
   try {
     return statSync(walFile(path), { throwIfNoEntry: false })?.size ?? 0;
@@ -102,7 +102,7 @@ export function walFileBytes(path: string): number {
   }
 }
 
-/** The suffix of the marker of a corrupt file: `markers.ts` writes and reads both markers. */
+/** The suffix of the corruption marker. `markers.ts` writes and reads both markers. */
 export const CORRUPT_SUFFIX = "-corrupt";
 /** The suffix of the marker of a failed fsync. */
 export const UNSYNCED_SUFFIX = "-unsynced";
@@ -113,7 +113,7 @@ export const COMPANION_SUFFIXES = ["-wal", "-journal", "-shm", CORRUPT_SUFFIX, U
 /** The suffix of {@linkcode restoreDirectory}. */
 export const RESTORE_SUFFIX = "-replacing";
 
-/** The directory that holds the old files during a restore, which renames it at its end. */
+/** Returns the directory for the old files during a restore. The restore renames it at the end. */
 export function restoreDirectory(file: string): string {
   return file + RESTORE_SUFFIX;
 }

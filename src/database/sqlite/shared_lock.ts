@@ -3,29 +3,28 @@ import { closeSync, openSync, readdirSync, readSync } from "node:fs";
 import { identityOf, type Loss } from "./file_identity.ts";
 import { SEES_PROCESS } from "./own_process.ts";
 
-/** The shared lock of an open database. Disposing of it closes no file of the database. */
+/** Watches the shared lock of an open database. Disposing of it closes no file of the database. */
 interface SharedLock extends Disposable {
-  /** Returns the loss if the lock is not held any more; `undefined` if it is, or cannot be seen. */
+  /** Returns the loss if the lock is no longer held; `undefined` if it is held or cannot be seen. */
   look(): Loss | undefined;
 }
 
 /**
- * Watches the shared lock that a connection in WAL mode holds on the database as long as it is
- * open. `close` of any descriptor of a file drops all locks that the process has on it
- * (https://www.sqlite.org/howtocorrupt.html, section 2.2). A program may read its own database file, to
- * copy it or to serve it. Then another process can take the exclusive lock in the middle of a commit,
- * move the WAL into the database, and remove it. Only SQLite 3.51 and newer notice that, in the other
- * process.
+ * Watches the shared lock that a connection in WAL mode holds while it is open. Closing any descriptor of
+ * a file drops all POSIX locks that the process holds on the file
+ * (https://www.sqlite.org/howtocorrupt.html, section 2.2). This happens if the program itself opens the
+ * database file, for example to copy or serve it. Then another process can take the exclusive lock during
+ * a commit, move the WAL into the database file, and remove the WAL. Only SQLite 3.51 and newer notice
+ * that, in the other process.
  *
- * No lock of SQLite's avoids that. Its `unix-excl` locks the same way and keeps all other processes
- * out, backups too; `unix-dotfile` has no WAL; `unix-none` has no locks. SQLite has none by open
- * file description (`F_OFD_SETLK`), and node:sqlite loads no other VFS.
+ * No VFS of SQLite avoids this. `unix-excl` uses the same locks, and keeps all other processes out, even
+ * backups; `unix-dotfile` has no WAL; `unix-none` has no locks. SQLite does not use open file description
+ * locks (`F_OFD_SETLK`), and node:sqlite cannot load another VFS.
  *
- * Linux shows a lock with the descriptor by which this process took it (proc_pid_fdinfo(5)), in any
- * container.
+ * Linux lists a lock under the descriptor that took it (proc_pid_fdinfo(5)), in any container.
  *
- * BUG: closing `plants.db-shm` alone also drops locks, and this does not detect it. Deno and systems
- * other than Linux do not show locks: there it detects nothing.
+ * BUG: closing `plants.db-shm` also drops locks, which this does not detect. On Deno, and on systems other
+ * than Linux, this detects nothing.
  *
  * @param path The database, open and in WAL mode.
  */
@@ -42,7 +41,7 @@ export function watchLock(path: string): SharedLock {
       const length = readSync(description, bytes, 0, bytes.length, 0);
       return lock.test(decoder.decode(bytes.subarray(0, length)));
     } catch {
-      // The descriptor that it describes was closed.
+      // The descriptor was closed.
       return false;
     }
   }
@@ -55,7 +54,8 @@ export function watchLock(path: string): SharedLock {
   function isHeld(): boolean {
     if (isShown()) return true;
 
-    // Another connection of this process may have taken it: only with its descriptor it is shown.
+    // Another connection of this process may have taken the lock, which is listed only under its
+    // descriptor.
     for (const name of descriptorsOf(identity)) {
       close();
       description = describe(name);
@@ -66,13 +66,13 @@ export function watchLock(path: string): SharedLock {
 
   const canSee = isHeld();
   return {
-    // SQLite never takes it again.
+    // SQLite never takes the lock again.
     look: () => (!canSee || isHeld() ? undefined : { reason: UNLOCKED, lost: "lock" }),
     [Symbol.dispose]: close,
   };
 }
 
-/** The descriptors that this process has of a file. */
+/** Returns the descriptors that this process has open for a file. */
 function descriptorsOf(identity: string): string[] {
   if (!SEES_PROCESS) return [];
 
@@ -80,17 +80,17 @@ function descriptorsOf(identity: string): string[] {
     const isOfFile = (name: string) => identityOf(`/proc/self/fd/${name}`) === identity;
     return readdirSync("/proc/self/fd").filter(isOfFile);
   } catch {
-    // No Linux, or a system without /proc.
+    // Not Linux, or /proc is not mounted.
     return [];
   }
 }
 
-/** Opens the description of a descriptor; not its file. */
+/** Opens the `fdinfo` of a descriptor, not its file. */
 function describe(name: string): number | undefined {
   try {
     return openSync(`/proc/self/fdinfo/${name}`, "r");
   } catch {
-    // It was closed, or no descriptor is left.
+    // It was closed, or the process is out of descriptors.
     return undefined;
   }
 }
@@ -99,7 +99,7 @@ const UNLOCKED =
   "something else in this program opened and closed the database file, which dropped SQLite's lock on it: another process may have removed the WAL";
 
 /**
- * The bytes of a file that SQLite locks, the shared lock behind two of another kind:
- * https://www.sqlite.org/fileformat2.html#the_lock_byte_page
+ * The bytes of a file that SQLite locks. Those of the shared lock follow the pending and the reserved
+ * byte: https://www.sqlite.org/fileformat2.html#the_lock_byte_page
  */
 export const LOCK_BYTES = { first: 0x4000_0000, shared: 0x4000_0002, count: 512 };

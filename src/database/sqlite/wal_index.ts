@@ -4,25 +4,25 @@ import { dirname } from "node:path";
 import { isInWalMode } from "./files.ts";
 import { SEES_PROCESS } from "./own_process.ts";
 
-/** Of statfs(2). */
+/** The magic number of btrfs: statfs(2). */
 const BTRFS = 0x9123_683e;
 
 /**
- * Creates the index of the WAL, `plants.db-shm`, on btrfs, before SQLite does: as a file without
- * copy on write, which only an empty file can become.
+ * Creates the WAL-index, `plants.db-shm`, on btrfs before SQLite does, and disables copy on write for it.
+ * That is only possible while a file is empty.
  *
- * SQLite maps the index. A mapped page that cannot be written is not an error but a signal (SIGBUS),
- * which ends the process. On a full disk that copies on write, no page can be written. The database
- * and its WAL keep their checksums: SQLite writes them by calls, which fail.
+ * SQLite maps the index into memory. If a mapped page cannot be written, the kernel sends a signal
+ * (SIGBUS), which ends the process. With copy on write, that happens on a full disk. The database and its
+ * WAL keep copy on write, with its checksums: SQLite writes them with system calls, which return an error.
  *
- * BUG: the signal still ends the process on a full disk if the blocks of the index are shared: on
- * btrfs after a snapshot, on XFS after `cp --reflink`. Likewise on btrfs if Linux is older than 6.17,
- * or if another program, such as Litestream, opened the database first; and under Deno.
+ * BUG: the signal still ends the process on a full disk if the index shares blocks: on btrfs after a
+ * snapshot, on XFS after `cp --reflink`. Also on btrfs before Linux 6.17, under Deno, or if another
+ * program, such as Litestream, opened the database first.
  *
  * @param file From `databaseFile`.
- * @param begins Whether SQLite is about to switch the file to WAL mode. In no other mode it makes an
- *   index, and so removes none.
- * @param disableCopyOnWrite Of the driver.
+ * @param begins Whether SQLite is about to switch the file to WAL mode. In other modes SQLite does not
+ *   use an index, and would not remove this one.
+ * @param disableCopyOnWrite From the driver.
  */
 export function createWalIndex(
   file: string,
@@ -39,6 +39,6 @@ export function createWalIndex(
     closeSync(openSync(index, "wx", 0o600));
     disableCopyOnWrite(index);
   } catch {
-    // Another process has just made it; or SQLite says why it cannot be made.
+    // Another process has just created it, or SQLite will report why it cannot be created.
   }
 }

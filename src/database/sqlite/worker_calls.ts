@@ -12,7 +12,7 @@ interface Call {
   readonly args: readonly unknown[];
 }
 
-/** A message of a Worker: the response to a call, its failure for good, or an event. */
+/** A message from a Worker: the response to a call, an event, or the report that the Worker has failed. */
 type WorkerMessage =
   | { readonly type: "result"; readonly id: number; readonly result: unknown }
   | { readonly type: "error"; readonly id: number; readonly error: SerializedError }
@@ -21,24 +21,24 @@ type WorkerMessage =
 
 type Methods<Api> = { readonly [Method in keyof Api]: (...args: never[]) => unknown };
 
-/** How to read what a Worker posts. */
+/** Options of {@linkcode startWorker}. */
 interface CallOptions {
-  /** Reads the response to a text. @default no texts are sent */
+  /** Decodes the response to `send`. @default no texts are sent */
   readonly decode?: (text: string) => unknown;
   /** Called with each event that the Worker emits with {@linkcode emit}. @default does nothing */
   readonly onEvent?: ((event: never) => void) | undefined;
 }
 
 /**
- * The programs of the Workers. Inside the executable the URL of every file is in the root, where
- * `--root` of the build puts these.
+ * The programs of the Workers. In the executable every module is in the root, so the build's `--root`
+ * puts these there, too.
  */
 const PROGRAMS = {
   writer: new URL("./writer_worker.js", import.meta.url),
   background: new URL("./background_worker.js", import.meta.url),
 };
 
-/** Starts a Worker, whose methods {@linkcode serveCalls} serves. */
+/** Starts a Worker, and returns functions to call the methods that it serves ({@linkcode serveCalls}). */
 export function startWorker<Api extends Methods<Api>>(
   program: keyof typeof PROGRAMS,
   { decode, onEvent }: CallOptions = {},
@@ -97,19 +97,19 @@ export function startWorker<Api extends Methods<Api>>(
      */
     call: <Method extends keyof Api & string>(method: Method, ...args: Parameters<Api[Method]>) =>
       post({ id: ++lastId, method, args }) as Promise<Awaited<ReturnType<Api[Method]>>>,
-    /** Calls the method for texts: a string is posted without a structured clone. */
+    /** Calls the method for texts. Posting a string needs no structured clone. */
     send: (text: string) => post(`${++lastId} ${text}`),
     /** Resolves once the Worker crashes or calls {@linkcode reportFailure}. */
     failed,
     /**
-     * Ends the Worker. One that has failed ends with the process: it may hang, and the end of its
-     * thread would close what it has left open.
+     * Ends the Worker. A failed Worker ends with the process instead: it may hang, and ending its thread
+     * would close the connections that it must keep open.
      */
     terminate: () => (hasFailed ? (worker as Unreferenced).unref() : worker.terminate()),
   };
 }
 
-/** Bun's own method: the process may end although the Worker is there. */
+/** A Worker in Bun, where `unref` lets the process end while the Worker runs. */
 type Unreferenced = Worker & { unref(): void };
 
 function parseText(message: string): [id: number, text: string] {
@@ -118,7 +118,7 @@ function parseText(message: string): [id: number, text: string] {
 }
 
 /**
- * In a Worker, responds to the calls of {@linkcode startWorker} in the order in which they end.
+ * In a Worker, serves the calls of {@linkcode startWorker}. Responds to each call when it ends.
  *
  * @param api The methods.
  * @param respondTo The method for texts.
@@ -144,12 +144,12 @@ export function serveCalls(api: object, respondTo?: (text: string) => Promise<st
   );
 }
 
-/** In a Worker, reports that it can do nothing more. */
+/** In a Worker, reports that the Worker has failed for good. */
 export function reportFailure(error: unknown): void {
   post({ type: "failed", error: serializeError(error) });
 }
 
-/** In a Worker, posts an event: something that is not a response to a call. */
+/** In a Worker, posts an event, which answers no call. */
 export function emit(event: unknown): void {
   post({ type: "event", event });
 }
@@ -158,12 +158,12 @@ function post(message: WorkerMessage | string): void {
   self.postMessage(message);
 }
 
-/** Why a call failed, in words: what its method threw, or why the Worker crashed. */
+/** Returns why a call failed, in words: the error of its method, or the crash of the Worker. */
 export function reasonOfCall(error: Error): string {
   return error instanceof PlantStoreError ? String(error.cause) : error.message;
 }
 
-/** An error for a structured clone, which would turn errors of our own classes into plain ones. */
+/** An error as a plain object. A structured clone would lose the class of our own errors. */
 export type SerializedError = ReturnType<typeof serializeError>;
 
 /** Turns an error into an object that can be cloned. */
@@ -184,10 +184,10 @@ export function deserializeError({ name, message, code, errcode, cause }: Serial
   return Object.assign(error, { errcode });
 }
 
-// Batches and their outcomes are JSON, because Bun copies a string without a structured clone: a
-// clone takes a lone client two microseconds for each plant, and more once it is cold.
+// Batches and their outcomes are sent as JSON, because Bun copies a string without a structured clone.
+// A clone costs two microseconds for each plant, and more while the code is cold.
 
-/** Writes a batch, whose ids a JSON number could not hold. */
+/** Encodes a batch as JSON. Ids are strings, because a JSON number cannot hold an int64. */
 export function encodeBatch(plants: readonly NewPlant[], timeoutMs: number): string {
   const written = plants.map((plant) => ({ ...plant, id: String(plant.id) }));
   return JSON.stringify({ timeoutMs, plants: written });

@@ -1,5 +1,4 @@
-// The Worker that holds the connection which writes: it may hang in an fsync, and the server's own
-// thread may not.
+// The Worker with the connection that writes. It may hang in an fsync; the server's thread must not.
 import type { DatabaseAccess } from "../adapter.ts";
 import type { BackgroundApi, Checked } from "./background_worker.ts";
 import { connect } from "./bun_driver.ts";
@@ -19,11 +18,11 @@ import {
 } from "./worker_calls.ts";
 
 /**
- * How long a probe, or a call for tokens, waits for the lock of another process, in milliseconds.
+ * How long a probe or a token statement waits for the lock of another process, in milliseconds.
  */
 const SERVER_BUSY_TIMEOUT_MS = 1_000;
 
-/** When the integrity check begins, in milliseconds: a start has the processors to itself. */
+/** The delay of the integrity check, in milliseconds, so that it does not slow down the start. */
 const CHECK_DELAY_MS = 1_000;
 
 /** An event of this Worker, for the log. */
@@ -55,14 +54,14 @@ const FILES_ARE_GONE =
 
 const api = {
   /**
-   * Opens the database, and soon after lets the other Worker check the whole file. Called once,
+   * Opens the database, and soon after starts the integrity check in the background Worker. Called once,
    * before all other methods.
    *
    * @param walBytes Receives the size of the WAL's content, in bytes.
    */
   async open(path: string, access: DatabaseAccess, walBytes: SharedArrayBuffer): Promise<void> {
-    // Starts while this thread connects, and before clients can take the file descriptors that the
-    // Worker needs: Bun ends a process that has none for a new one.
+    // Start it now, before clients can use up the file descriptors: Bun ends the process if a new Worker
+    // gets none.
     const { call, failed, terminate } = startWorker<BackgroundApi>("background");
     const client = connect(path, {
       access,
@@ -74,7 +73,7 @@ const api = {
     const ready = call("open", path);
 
     let closed: Promise<unknown> | undefined;
-    // After a crash there is nothing to close.
+    // `call` rejects after a crash, when there is nothing to close.
     const close = () => call("close").then(terminate, () => {});
 
     database = sqliteDatabase(client, {
@@ -91,7 +90,7 @@ const api = {
     await ready;
     void database.failed.then(reportFailure);
 
-    // It was opened just now. Later there can be another file at the path, or none.
+    // Later the path may have another file, or none.
     const identity = identityOf(path) ?? "";
     setTimeout(() => checkFile(() => call("check", path, identity)), CHECK_DELAY_MS).unref();
   },
@@ -112,7 +111,7 @@ serveCalls(api, async (batch) => {
   return JSON.stringify(await database.plants.add(plants, { timeoutMs }));
 });
 
-/** Lets the other Worker check the whole file for corruption. */
+/** Runs the integrity check, and reports its result. */
 async function checkFile(check: () => Promise<Checked>): Promise<void> {
   const begin = performance.now();
   info("Integrity check started");
