@@ -10,8 +10,8 @@ export const MAX_TIMER_MS = 2 ** 31 - 1;
  *
  * @param timeoutMs How long to wait, in milliseconds. A negative value counts as 0, and `Infinity`
  *   as 25 days.
- * @param onTimeout Called at the deadline: what it returns takes the promise's place, what it
- *   throws rejects.
+ * @param onTimeout Called at the deadline: its result replaces the promise's value, and its error
+ *   rejects.
  * @throws {TypeError} If `timeoutMs` is not a number.
  * @throws Whatever the promise rejects with, or `onTimeout` throws.
  * @example
@@ -29,7 +29,7 @@ export function withDeadline<Value, Late>(
 
 /** How late a timer fires if its thread was blocked or its process was stopped, in milliseconds. */
 const BLOCKED_MS = 100;
-/** How long handling what arrived meanwhile may take, in milliseconds. */
+/** The maximum extension of a late deadline, in milliseconds. */
 const MAX_EXTENSION_MS = 1_000;
 
 /**
@@ -41,7 +41,7 @@ const MAX_EXTENSION_MS = 1_000;
  */
 export function startDeadline(timeoutMs: number, onTimeout: () => void): () => void {
   const delayMs = Math.min(Math.max(0, timeoutMs), MAX_TIMER_MS);
-  // A timer would take it for 0.
+  // A timer would treat NaN as 0.
   if (Number.isNaN(delayMs))
     throw new TypeError(`Cannot use \`timeoutMs\` ${timeoutMs}: expected a number`);
 
@@ -93,11 +93,11 @@ const FIRST_PAUSE_MS = 10;
 const LONGEST_PAUSE_MS = 250;
 
 /**
- * How long to pause before another attempt, in milliseconds: exponential backoff with jitter, so
- * that two callers do not collide again.
+ * Returns how long to pause before another attempt, in milliseconds: exponential backoff with
+ * jitter, so that two callers do not collide again.
  *
  * @param attempt Counts from 0.
- * @param longestMs What the pause grows to, in milliseconds, before the jitter of half of it.
+ * @param longestMs The maximum pause in milliseconds, before the jitter of half of it.
  */
 export function backoffMs(attempt: number, longestMs = LONGEST_PAUSE_MS): number {
   return Math.min(longestMs, FIRST_PAUSE_MS * 2 ** attempt) * (0.5 + Math.random());

@@ -7,18 +7,18 @@ import { PlantStoreError } from "../errors.ts";
 import type { Access } from "./paths.ts";
 
 /**
- * Guards every route that an app registers after it, and that is not public. A request needs a bearer
- * token that `authenticate` accepts, with the scope that the table of paths names (RFC 6750). The
- * guard runs before validation, so a caller without a token learns nothing about the body it sent.
- * Use it once in an app: the bearer plugin reads the header only where it is registered first.
+ * Guards every route registered after it, except public ones. A request needs a bearer token that
+ * `authenticate` accepts, with the scope that the table of paths names (RFC 6750). The guard runs
+ * before validation, so a caller without a token learns nothing about the body it sent. Use it once
+ * in an app: the bearer plugin reads the header only where it is registered first.
  *
- * @param exchanges The exchange of each request; the guard sets its caller.
+ * @param exchanges The exchange of each request. The guard sets the caller in it.
  * @throws {PlantStoreError} `missing_credentials`, `invalid_credentials` or `insufficient_scope`.
  */
 export function bearerGuard(authenticate: Authenticate, exchanges: Exchanges) {
   // Elysia guesses from a hook's source text whether to await it: it awaits a call after a
-  // `return`. It copies what a hook resolves to into the context, which costs more than the check:
-  // so this one resolves to nothing.
+  // `return`. It copies a hook's result into the context, which costs more than the check: so this
+  // hook resolves to `undefined`.
   return new Elysia({ name: "bearer-guard" })
     .decorate(NO_QUERY)
     .use(bearer())
@@ -35,16 +35,17 @@ export function bearerGuard(authenticate: Authenticate, exchanges: Exchanges) {
 }
 
 /**
- * The bearer plugin reads `query`. Elysia learns that from the plugin's source text, and then parses
- * one; from minified text it does not, and a request without credentials would be an internal error.
+ * The bearer plugin reads `query`. Elysia detects that from the plugin's source text, and then
+ * parses the query. In minified text it does not: a request without credentials would be an
+ * internal error.
  */
 const NO_QUERY: { readonly [name: string]: unknown } = { query: {} };
 
 /** The facts about a request that the app and the guard share. */
 export interface Exchange {
-  /** The access that its operation requires. */
+  /** The access that the operation requires. */
   readonly access: Access;
-  /** Whose token it came with, once that is accepted. */
+  /** The bearer of the token, once it is accepted. */
   caller: Caller | undefined;
 }
 
@@ -52,11 +53,15 @@ export interface Exchange {
 export type Exchanges = Pick<WeakMap<Request, Exchange>, "get" | "set">;
 
 /**
- * How long `authenticate` may take, in milliseconds: longer than fetching the keys of a provider.
+ * How long `authenticate` may take, in milliseconds: longer than a fetch of a provider's keys
+ * takes.
  */
 const TIMEOUT_MS = 10_000;
 
-/** Returns a promise only for a promise: a cached token needs none. */
+/**
+ * Requires an accepted token with the scope. Returns a promise only if `authenticate` does: a
+ * cached token needs none.
+ */
 function requireAccess(
   exchange: Exchange | undefined,
   authenticate: () => Verdict | Promise<Verdict>,
@@ -92,19 +97,21 @@ function requireAccepted(verdict: Verdict, exchange: Exchange | undefined): void
 }
 
 /**
- * RFC 9110, section 11.4 (the scheme ignores case) and RFC 6750, section 2.1 (the characters of a
- * token). Two Authorization headers arrive joined by a comma, which no token has.
+ * Credentials: RFC 9110, section 11.4 (the scheme ignores case), and RFC 6750, section 2.1 (the
+ * characters of a token). Two Authorization headers arrive joined by a comma, which no token has.
  */
 const CREDENTIALS = /^bearer +([\w\-.~+/]+=*)$/i;
 
 /** Credentials of this scheme, even malformed ones: the response to those of another scheme has no error code. */
 const BEARER = /^bearer(?:[ \t]|$)/i;
 
-/** As nearly all clients send them: this test costs a quarter of taking them apart. */
+/**
+ * Credentials as nearly all clients send them: this test costs a quarter of extracting the token.
+ */
 const USUAL_CREDENTIALS = /^Bearer [\w\-.~+/]+=*$/;
 
 /**
- * The token of the header. What the bearer plugin found counts after exactly `Bearer ` only:
+ * Returns the token of the header. Uses the bearer plugin's result only after exactly `Bearer `:
  * otherwise the plugin takes a token from the query, which this service does not accept.
  */
 function tokenOf(authorization: string | undefined, found: string | undefined): string {
@@ -117,7 +124,7 @@ function tokenOf(authorization: string | undefined, found: string | undefined): 
   throw new PlantStoreError("missing_credentials", undefined, { reason: "another scheme" });
 }
 
-/** The same response for all invalid credentials: only the log has the reason. */
+/** Returns the same error for all invalid credentials: only the log has the reason. */
 function invalidCredentials(reason: string): PlantStoreError {
   return new PlantStoreError("invalid_credentials", undefined, { reason });
 }

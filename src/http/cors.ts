@@ -1,6 +1,6 @@
 /**
- * Lets pages of other origins call, and read every response, even those of errors (Fetch standard,
- * section 3.2).
+ * Lets pages of other origins call the API, and read every response, including errors (Fetch
+ * standard, section 3.2).
  */
 export type Cors = ReturnType<typeof corsFor>;
 
@@ -10,14 +10,14 @@ export type Cors = ReturnType<typeof corsFor>;
  */
 const MAX_AGE_S = 7_200;
 
-/** The headers that a page may read, besides the few that it always may. */
+/** The response headers that a page may read, in addition to the safelisted ones. */
 const EXPOSED = "x-request-id, retry-after, www-authenticate, allow";
 
 /**
- * Makes the rules for pages of other origins.
+ * Creates the rules for pages of other origins.
  *
  * @param origins The origins whose pages may call, such as `https://app.example.org`.
- * @throws {TypeError} If an origin is not written as browsers send it. It would match no page.
+ * @throws {TypeError} If an origin is not in the form that browsers send, and would match no page.
  */
 export function corsFor(origins: readonly string[]) {
   if (!Array.isArray(origins) || !origins.every(isOrigin)) {
@@ -28,10 +28,10 @@ export function corsFor(origins: readonly string[]) {
   const known = new Set(origins);
   return {
     /**
-     * The response to a preflight of such a page, which has no credentials; `undefined` for any
-     * other request.
+     * Returns the response to a preflight of such a page, which has no credentials; `undefined` for
+     * any other request.
      *
-     * @param methods Those of the path, as in `Allow`.
+     * @param methods The methods of the path, as in `Allow`.
      */
     preflight({ method, headers }: Request, methods: string): Response | undefined {
       if (method !== "OPTIONS" || !headers.has("access-control-request-method")) return undefined;
@@ -65,9 +65,9 @@ export function corsFor(origins: readonly string[]) {
 const HEADER_NAMES = /^[\w!#$%&'*+.^`|~, -]{1,1000}$/;
 
 /**
- * The headers that a page may send: those that it asks for. Its tools add some of their own, such as
- * `traceparent`, `baggage` and `sentry-trace`. That is safe: without cookies, no header gives a page
- * rights. A wildcard would not include Authorization (Fetch standard, section 3.2.3).
+ * Returns the headers that a page may send: all that it asks for. Libraries add their own, such as
+ * `traceparent`, `baggage` and `sentry-trace`. That is safe: without cookies, no header gives a
+ * page rights. A wildcard would not include Authorization (Fetch standard, section 3.2.3).
  */
 function allowedHeaders(headers: Headers): string {
   const asked = headers.get("access-control-request-headers") ?? "";

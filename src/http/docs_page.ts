@@ -1,6 +1,6 @@
 /**
- * The page loads files from its own origin only, and sends requests to it only (CSP level 3). The
- * icons of Swagger UI are data URLs.
+ * The Content-Security-Policy: the page loads files from its own origin only, and sends requests
+ * only there (CSP level 3). The icons of Swagger UI are data URLs.
  */
 export const POLICY = [
   "default-src 'none'",
@@ -118,9 +118,9 @@ html:not(.dark-mode) .swagger-ui {
 `;
 
 /**
- * The script of the page. Swagger UI has dark colours, but only its top bar, which this page does not
- * have, asks what the reader prefers. It shows a response below the screen, and does not scroll
- * there. Its menus of examples have no label: the text beside a menu becomes one.
+ * The script of the page. Swagger UI has dark colors, but only its top bar, which this page omits,
+ * follows the reader's preference. It shows a response below the visible part, and does not scroll
+ * there. Its menus of examples lack labels: the text beside a menu becomes one.
  */
 export const START = `const dark = matchMedia("(prefers-color-scheme: dark)");
 const followReader = () => document.documentElement.classList.toggle("dark-mode", dark.matches);

@@ -8,10 +8,10 @@ import type {
 } from "elysia";
 
 /**
- * Gives the functions the type of the Elysia app that they surround. It is for those who call the
- * API from TypeScript with Eden, which reads the routes, the body and the responses from that type.
+ * Gives the functions the type of the Elysia app that they wrap. Eden, a client for TypeScript,
+ * infers the routes, the body and the responses from that type.
  *
- * Every other member is `never`, because what Elysia does by itself bypasses `respond`.
+ * Every other member is `never`, because Elysia's own methods bypass `respond`.
  *
  * The type has no models, by which routes refer to schemas. Our declarations would name TypeBox for
  * them, and TypeScript's `nodenext` resolves that to other types than Elysia's declarations do.
@@ -41,7 +41,7 @@ export function typedAs<
   };
 }
 
-/** The two functions of an app: all that keeps the promises of the API. */
+/** The two functions of an app that keep the promises of the API. */
 interface Handlers {
   readonly fetch: (request: Request) => Response | Promise<Response>;
   readonly handle: (request: Request) => Promise<Response>;

@@ -7,12 +7,12 @@ import { PlantStoreError, requireNoMore, requireNumber } from "../errors.ts";
  * The two public paths for supervisors and load balancers: `/livez` returns 200 while the process
  * can respond, `/readyz` while a plant could be stored.
  *
- * @param ready Resolves when a plant could be stored now, to the names of the parts of the storage
- *   that cannot store theirs, if there are any; throws a `PlantStoreError` when not.
+ * @param ready Resolves if a plant could be stored now; to names, if some parts of the storage
+ *   cannot store plants. Rejects with a `PlantStoreError` if none could be stored.
  */
 export function health(ready: () => Promise<readonly string[] | void>) {
   const hidden = { detail: { hide: true } };
-  // A cache that kept this would report a server that is gone.
+  // A cached copy could report a server that is gone.
   const init = { headers: { "cache-control": "no-store", "x-content-type-options": "nosniff" } };
   const ok = () => Response.json({ status: "ok" }, init);
   const okBut = (unready: readonly string[]) => Response.json({ status: "ok", unready }, init);
@@ -27,7 +27,7 @@ export function health(ready: () => Promise<readonly string[] | void>) {
   );
 }
 
-/** How often {@linkcode readiness} probes, and how long it waits. */
+/** Options of {@linkcode readiness}. */
 export interface ReadinessOptions {
   /**
    * How long a verdict is fresh, in milliseconds: the path is public, and a probe costs an fsync.
@@ -48,7 +48,7 @@ export interface ReadinessOptions {
  * section 4.2.4): the check waits for the next probe, and rejects once that has run for
  * `timeoutMs`.
  *
- * @param probe Resolves when a plant could be stored now, to what the check resolves to.
+ * @param probe Resolves if a plant could be stored now, to the result of the check.
  * @returns The check. It rejects with the probe's `PlantStoreError`. If the probe hangs, or rejects
  *   with anything else, it rejects with `storage_unavailable`, so that a load balancer sends
  *   requests elsewhere even after a bug.
@@ -90,7 +90,7 @@ export function readiness<Verdict>(
     });
 
     const end = () => {
-      // It may end after the deadline: then its own verdict counts.
+      // If the probe ends after the deadline, its own verdict counts.
       verdict = probing;
       staleAt = performance.now() + maxAgeMs;
     };

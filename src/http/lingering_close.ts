@@ -1,22 +1,22 @@
 import { eventLoopTurn, withDeadline } from "../async/timers.ts";
 import { readPieces } from "./body.ts";
 
-/** How long the rest of a body is read at most, in milliseconds. */
+/** The maximum time of reading the rest of a body, in milliseconds. */
 const MAX_MS = 5_000;
 
-/** How much of the rest is read at most, in bytes. */
+/** The maximum size of the rest that is read, in bytes. */
 const MAX_BYTES = 16_000_000;
 
 /**
- * Makes a response that closes its connection reach a client that still sends its body. If the
+ * Delivers a response with `Connection: close` to a client that is still sending its body. If the
  * server closed with bytes unread, the system would reset the connection, and the response could be
- * lost with it (RFC 9112, section 9.6). So the whole response leaves at once, and its end waits
- * until the body has ended.
+ * lost (RFC 9112, section 9.6). So the whole response is sent at once, but ends only after the
+ * body.
  *
- * What remains: a client still loses the response if it reads nothing before it has sent more than
- * {@linkcode MAX_BYTES}, sends chunks of a few bytes, or sends for longer than {@linkcode MAX_MS}.
+ * A client still loses the response if it reads nothing before it has sent more than {@linkcode
+ * MAX_BYTES}, sends chunks of a few bytes, or sends for longer than {@linkcode MAX_MS}.
  *
- * @param text The body of the response. It is sent in chunks, because its end is to wait.
+ * @param text The body of the response. It is sent in chunks, so that its end can wait.
  */
 export function lingeringClose(text: string, response: Response, { body }: Request): Response {
   if (body === null || body.locked) return response;
@@ -26,13 +26,13 @@ export function lingeringClose(text: string, response: Response, { body }: Reque
       async pull(controller) {
         controller.enqueue(new TextEncoder().encode(text));
         await discard(body);
-        // Bun accepts connections until none waits, and reads each at once. If it closed one meanwhile,
-        // clients that come back as fast as they are refused would keep it from all others.
+        // Bun accepts connections until none waits, and reads each at once. If it closed one
+        // meanwhile, clients that reconnect at once after a refusal would starve all others.
         await eventLoopTurn();
         controller.close();
       },
     },
-    // Read the request only once somebody reads the response.
+    // Start reading the request only when the response is read.
     { highWaterMark: 0 },
   );
   return new Response(answer, response);
@@ -46,8 +46,8 @@ async function discard(body: ReadableStream<Uint8Array>): Promise<void> {
     return bytesLeft > 0;
   });
 
-  // It fails if the client is gone, or its chunks are too small. After the deadline the connection
-  // closes, which ends it.
+  // Reading fails if the client is gone or its chunks are too small. After the deadline, the
+  // connection closes, which ends the read.
   await withDeadline(
     reading.catch(() => {}),
     MAX_MS,

@@ -12,21 +12,24 @@ export interface ObservedRequest {
 /** The facts about a request and its response that logs, metrics and traces may contain. */
 export interface CompletedRequest extends ObservedRequest {
   readonly method: string;
-  /** A path that exists, or `other`: a path that a client makes up is not repeated. */
+  /** A known path, or `other` for a path that the client made up. */
   readonly path: string;
   readonly status: number;
-  /** The number of the error, as the response has it; `undefined` without an error. */
+  /** The error number of the response; `undefined` after a success. */
   readonly error?: number | undefined;
   /** From the request's headers to the response, in milliseconds. */
   readonly durationMs: number;
-  /** Whose token it came with, if that was accepted. The subject of another issuer's token may be personal data. */
+  /**
+   * The bearer of the token, if it was accepted. The subject of another issuer's token may be
+   * personal data.
+   */
   readonly caller?: Caller | undefined;
 }
 
 /**
  * The port of logs, metrics and traces. Its methods are called on the hot path, and nothing waits
- * for a promise that they return. What they throw or reject with is printed by `console.error`, and
- * changes no response.
+ * for a promise that they return. Errors that they throw or reject with are printed with
+ * `console.error`, and change no response.
  *
  * @example
  * ```ts

@@ -1,6 +1,6 @@
 import type { Scope } from "../auth/authenticate.ts";
 
-/** The access to an operation: everybody, or tokens with this scope. */
+/** The access to an operation: `public`, or the scope that a token needs. */
 export type Access = "public" | Scope;
 
 /** The methods of a path. `GET` includes `HEAD`. */
@@ -10,10 +10,9 @@ type Methods = Readonly<Partial<Record<"GET" | "POST" | "PUT" | "PATCH" | "DELET
 type PathTable = Readonly<Record<`/${string}`, Methods>>;
 
 /**
- * Every path of the API, as OpenAPI writes them: `/plants/{id}` has a parameter. A path exists only if
- * it is listed here and has a route. Everything that depends on a path
- * reads this table: which methods it takes, who may use it, its label in metrics and traces, and
- * whether the document asks for a token.
+ * Every path of the API, as OpenAPI writes them: `/plants/{id}` has a parameter. A path exists only
+ * if it is listed here and has a route. This table determines the methods of a path, their access,
+ * the label in metrics and traces, and whether the document asks for a token.
  */
 export const PATHS: PathTable = {
   "/plants": { POST: "write" },
@@ -35,7 +34,7 @@ export const PATHS: PathTable = {
 
 /** A path of the table that has a route. */
 export interface Path {
-  /** As the table writes it: the label in metrics and traces. */
+  /** The path as in the table: the label in metrics and traces. */
   readonly pattern: string;
   /** The access to each method. */
   readonly access: ReadonlyMap<string, Access>;
@@ -49,7 +48,7 @@ export interface Path {
 interface Route {
   readonly path: string;
   readonly method: string;
-  /** What it checks, by itself or by a guard around it. */
+  /** The schemas of the route, and of the guards around it. */
   readonly hooks?: Schemas & { readonly standaloneValidator?: readonly Schemas[] };
 }
 
@@ -58,10 +57,10 @@ interface Schemas {
 }
 
 /**
- * Finds the path of the table that a request means.
+ * Creates a function that finds the path of a request in the table.
  *
- * @param routes Those of the app.
- * @returns A function from a request's path; `undefined` for one that does not exist.
+ * @param routes The routes of the app.
+ * @returns A function that returns `undefined` for an unknown path.
  * @throws {TypeError} If a route is not in the table.
  */
 export function pathFinder(
@@ -80,7 +79,7 @@ export function pathFinder(
   return (text) => literal.get(text) ?? (withParameters.length === 0 ? undefined : find(text));
 }
 
-/** The paths of these routes. Throws a TypeError for a route that is not in the table. */
+/** Returns the paths of these routes. Throws a TypeError for a route that is not in the table. */
 function pathsOf(routes: readonly Route[], table: PathTable): Path[] {
   const access = new Map<string, Map<string, Access>>();
   const queries = new Map<string, Set<string>>();
@@ -112,7 +111,7 @@ function pathsOf(routes: readonly Route[], table: PathTable): Path[] {
   }));
 }
 
-/** A parameter is one segment that is not empty. */
+/** Returns a pattern as a regular expression: a parameter is one segment, which is not empty. */
 function regExpOf(pattern: string): RegExp {
   return new RegExp(`^${pattern.replaceAll(".", "\\.").replace(/\{\w+\}/g, "[^/]+")}$`);
 }

@@ -7,7 +7,7 @@ import type { DatabaseAdapter } from "../database/adapter.ts";
 import { reasonOfRefusal } from "../database/refusals.ts";
 import type { Config } from "../settings/settings.ts";
 
-/** stderr: what it is, and how to print the first token there. */
+/** The stderr to print the first token to. */
 export interface TokenTerminal {
   readonly stderr: (text: string) => void;
   readonly isTerminal: boolean;
@@ -70,7 +70,7 @@ async function welcome(
   token: string,
   { address, database, terminal }: FirstTokenOptions,
 ): Promise<string> {
-  // Not above: the framework is loaded by now, and a start does not wait for it.
+  // Imported here, so that a start does not wait for the framework: it is loaded by now.
   const { EXAMPLE } = await import("../http/plants.ts");
   const expiry = terminal.isTerminal ? "" : " It may be in a log now, so it expires in 24 hours.";
   const members = Object.entries(EXAMPLE).map(

@@ -2,8 +2,8 @@
 export type ForwardedHeader = "X-Forwarded-For" | "Forwarded";
 
 /**
- * The address of the client according to the proxy in front: the last one in `X-Forwarded-For` or
- * `Forwarded` (RFC 7239). The proxy itself added the last one; a client can make up those before
+ * Returns the client's address according to the proxy in front: the last one in `X-Forwarded-For`
+ * or `Forwarded` (RFC 7239). The proxy itself added the last one; a client can make up those before
  * it.
  *
  * @returns An IP address without a port, or a name that stands for one (RFC 7239, section 6);
@@ -11,7 +11,7 @@ export type ForwardedHeader = "X-Forwarded-For" | "Forwarded";
  */
 export function forwardedFor(headers: Headers, header: ForwardedHeader): string | undefined {
   const value = headers.get(header) ?? "";
-  // No address has a comma: so a quote that a client left open does not matter.
+  // No address has a comma, so a quote that a client left open does not matter.
   const last = value.slice(value.lastIndexOf(",") + 1);
   const node = header === "Forwarded" ? /(?:^|;) *for=([^;]*)/i.exec(last)?.[1] : last;
 
@@ -22,7 +22,10 @@ export function forwardedFor(headers: Headers, header: ForwardedHeader): string 
   return ipv4 ?? name;
 }
 
-/** An IPv4 address that is mapped to IPv6 (RFC 4291, section 2.5.5.2) as IPv4, and others as they are. */
+/**
+ * Returns an IPv4-mapped IPv6 address (RFC 4291, section 2.5.5.2) as IPv4, and any other address
+ * unchanged.
+ */
 export function unmapped(address: string): string {
   return address.replace(/^::ffff:(?=\d+\.)/i, "");
 }

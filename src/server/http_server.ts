@@ -15,16 +15,16 @@ interface Handlers {
 type HttpServerOptions = Pick<Config, "host" | "port" | "tls" | "trustProxy" | "requestTimeoutMs">;
 
 /**
- * How long a connection may be idle, in seconds: longer than proxies keep one for their next request
- * (Caddy 120, Go 90, nginx and AWS's load balancers 60). Whoever closes first must be the proxy, or
- * its next request meets a closed connection. A body that stalls ends at the same time. Bun allows 12
+ * How long a connection may be idle, in seconds: longer than proxies keep one for their next
+ * request (Caddy 120, Go 90, nginx and AWS's load balancers 60). The proxy must close first, or its
+ * next request fails on a closed connection. A stalled body has the same timeout. Bun allows 12
  * seconds for the headers.
  */
 const IDLE_TIMEOUT_S = 130;
 
 /**
- * How much longer a connection may be idle than a response may take, in seconds: for Bun, a connection
- * that waits for its response is idle.
+ * How much longer a connection may be idle than a response may take, in seconds: Bun counts a
+ * connection that waits for its response as idle.
  */
 const GRACE_S = 10;
 
@@ -32,8 +32,8 @@ const GRACE_S = 10;
 const QUIET_MS = 250;
 
 /**
- * The cipher suites of TLS 1.2 with forward secrecy (RFC 7525 section 4.2). All those of TLS 1.3
- * have it.
+ * The cipher suites of TLS 1.2 with forward secrecy (RFC 7525 section 4.2). All cipher suites of
+ * TLS 1.3 have it.
  */
 const CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20";
 
@@ -41,7 +41,7 @@ const CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20";
 export class HttpServer {
   readonly #options: HttpServerOptions;
   readonly #stopping: AbortSignal;
-  /** The newest one; `undefined` without HTTPS. */
+  /** The newest certificate; `undefined` without HTTPS. */
   #certificate: Certificate | undefined;
   /** The server that listens, or did before the stop. */
   #current: BunServer | undefined;
@@ -62,7 +62,7 @@ export class HttpServer {
   }
 
   /**
-   * Reads the TLS files, if there are any. Call it before {@linkcode listen}.
+   * Reads the TLS files, if the configuration names any. Call it before {@linkcode listen}.
    *
    * @throws {ConfigError} If they cannot be used: then nothing changes.
    */
@@ -91,7 +91,7 @@ export class HttpServer {
     };
 
     const { hostname = host, port = this.#options.port } = listen(this.#options.port);
-    // Port 0 took a free one: the server keeps it.
+    // Port 0 selected a free port: keep it.
     this.#listen = () => listen(port);
 
     return originOf({ host: hostname, port, tls });
@@ -111,8 +111,8 @@ export class HttpServer {
       before = this.#activity();
       await pause(Math.min(QUIET_MS, limitMs));
 
-      // Timers run before sockets are read: on a busy machine requests may have waited in the
-      // sockets all the time.
+      // Timers run before sockets are read: on a busy machine, requests may be waiting in the
+      // sockets.
       await eventLoopTurn();
       await eventLoopTurn();
     } while (this.#activity() !== before && performance.now() < deadline);
@@ -128,11 +128,11 @@ export class HttpServer {
     return 2 * this.#received - pending;
   }
 
-  // The app calls the next two on their own: arrow functions keep `this`.
+  // The app calls the next two as plain functions: arrow functions keep `this`.
 
   /**
-   * The address of the client that sent a request: as the trusted proxy names it, or its own;
-   * `undefined` if its connection is closed.
+   * Returns the client address of a request: as the trusted proxy names it, or the peer's;
+   * `undefined` if the connection is closed.
    */
   readonly clientAddress = (request: Request): string | undefined => {
     const { trustProxy } = this.#options;
@@ -145,8 +145,8 @@ export class HttpServer {
   };
 
   /**
-   * Whether the connection of a request is to close with its response: the service has to stop, or
-   * the server has stopped listening with the certificate of then.
+   * Whether the connection of a request has to close after its response: the service is stopping,
+   * or a new certificate has replaced the connection's server.
    *
    * @param arrivedAt When the request arrived, by `performance.now()`.
    */
@@ -156,7 +156,7 @@ export class HttpServer {
   /**
    * Reloads the TLS files: stops listening, and listens again with the new certificate (Bun's own
    * `reload` keeps the old one). Requests in flight get their responses. Idle connections are
-   * closed, with what is sent on them meanwhile.
+   * closed: requests that arrive on them meanwhile are lost.
    *
    * @returns When the new certificate expires; `undefined` without HTTPS, or if the server does not
    *   listen.
@@ -225,7 +225,7 @@ function inBrackets(host: string): string {
 
 type BunServer = ReturnType<typeof startServer>;
 
-/** Starts Bun's server. Throws a {@linkcode CommandError} if it cannot listen. */
+/** Starts Bun's HTTP server. Throws a {@linkcode CommandError} if it cannot listen. */
 function startServer(
   { host, port, requestTimeoutMs }: HttpServerOptions,
   certificate: Certificate | undefined,
@@ -239,12 +239,12 @@ function startServer(
       idleTimeout: Math.max(IDLE_TIMEOUT_S, Math.ceil(requestTimeoutMs / 1_000) + GRACE_S),
       development: false,
 
-      // Otherwise a second server on the port would start, and share the traffic silently.
+      // Otherwise a second server could start on the port, and silently share the traffic.
       reusePort: false,
 
       // The app counts every body, after it has checked the credentials. Bun's own 413 has no body
-      // and comes before that check: so this is the largest limit that Bun takes. Bun reads no
-      // further than the app does, so memory is safe.
+      // and comes before that check: disable its limit. Memory is safe, because Bun reads no
+      // further than the app does.
       maxRequestBodySize: Number.MAX_SAFE_INTEGER,
       ...(certificate && {
         tls: { cert: certificate.cert, key: certificate.key, ciphers: CIPHERS },
@@ -266,7 +266,7 @@ function startServer(
   }
 }
 
-/** Whether this machine has an address: for one that it has not, Bun gives the code of an earlier error. */
+/** Whether this machine has an address: for any other, Bun returns the code of an earlier error. */
 function hasAddress(hostname: string): boolean {
   try {
     Bun.listen({ hostname, port: 0, socket: { data() {} } }).stop();
@@ -282,8 +282,7 @@ export class PortInUseError extends CommandError {}
 type Certificate = Awaited<ReturnType<typeof readCertificate>>;
 
 /**
- * Reads a certificate, with those between it and the root, and its key, and checks that they are a
- * pair.
+ * Reads a certificate with its chain, and its key, and checks that the key is the certificate's.
  */
 async function readCertificate({ certFile, keyFile }: NonNullable<Config["tls"]>) {
   const cert = await readSecretFile("TLS_CERT_FILE", certFile);
@@ -295,7 +294,7 @@ async function readCertificate({ certFile, keyFile }: NonNullable<Config["tls"]>
   ]);
 
   try {
-    // In arrays: an empty text by itself would count as absent.
+    // In arrays: an empty string would otherwise count as absent.
     createSecureContext({ cert: [cert], key: [key] });
     return { cert, key, expires: new X509Certificate(cert).validToDate };
   } catch (cause) {

@@ -10,13 +10,13 @@ import type { Config } from "../settings/settings.ts";
 import type { Metric, Metrics } from "../telemetry/metrics.ts";
 import { certificateFailure, NOT_TRUSTED } from "../tls_failures.ts";
 
-/** How often to look whether the keys are old, in milliseconds. */
+/** How often to check the age of the keys, in milliseconds. */
 const REFRESH_MS = 1_000;
 
 /**
- * Asks the identity provider for its keys once, if a provider is set. It may be down only now.
+ * Fetches the keys of the identity provider once, if one is set. A failure may be temporary.
  *
- * @returns Why they could not be fetched, as a sentence; `undefined` if they were.
+ * @returns Why the keys could not be fetched, as a sentence; `undefined` if they were.
  */
 export async function providerFault({ jwt }: Config): Promise<string | undefined> {
   if (jwt === undefined) return undefined;
@@ -32,18 +32,18 @@ export async function providerFault({ jwt }: Config): Promise<string | undefined
   );
 }
 
-/** What the validation of JWTs needs of the service. */
+/** The parts of the service that validating JWTs needs. */
 interface Service {
   readonly log: Logger;
   readonly metrics: Pick<Metrics, "register">;
-  /** A timer that is added to them ends with the service. */
+  /** The service's resources: a timer added to them ends with the service. */
   readonly parts: Pick<AsyncDisposableStack, "use">;
 }
 
 /**
  * Accepts the JWTs of an identity provider beside the server's own tokens, if a provider is set.
- * Fetches its keys in the background, now and when they are old: a wrong URL is logged before a client
- * is refused, and no token waits for a slow provider.
+ * Fetches the keys in the background, now and when they are old: a wrong URL is logged before a
+ * client is refused, and no token waits for a slow provider.
  */
 export function acceptJwts(
   own: Authenticate,
@@ -77,8 +77,8 @@ export function acceptJwts(
 }
 
 /**
- * Logs when the keys of the provider cannot be had, for each reason once, and when they are back.
- * The metrics say whether they could be had, and when they were.
+ * Logs when the provider's keys become unavailable, once for each reason, and when they are
+ * available again. The metrics show whether the last fetch succeeded, and when one last did.
  */
 function watchKeys(jwksUrl: URL, log: Logger) {
   let lastReason: string | undefined;
@@ -118,8 +118,8 @@ function watchKeys(jwksUrl: URL, log: Logger) {
 }
 
 /**
- * Why keys could not be fetched, for the log. The query of the URL may have a key: Bun's messages quote
- * the URL, which loses its query here, and advise a programmer, which is cut.
+ * Returns why keys could not be fetched, for the log. Bun's messages quote the URL: its query is
+ * removed here, because it may have a key. Their advice to programmers is cut.
  */
 function fetchFailure(cause: unknown, jwksUrl: URL): string {
   if (cause instanceof Error && cause.name === "TimeoutError") return "it did not answer in time";
@@ -142,7 +142,7 @@ function certificateWords(code: string): string | undefined {
     : words;
 }
 
-/** Words for the codes of Bun's errors that a wrong URL or network gives. */
+/** Words for the codes of Bun's errors after a wrong URL or a network failure. */
 const FETCH_FAILURES: readonly (readonly [codes: readonly string[], words: string])[] = [
   [["ECONNREFUSED"], "nothing listens there"],
   [["ENOTFOUND", "EAI_AGAIN"], "the name of its host cannot be resolved"],
@@ -153,7 +153,7 @@ const FETCH_FAILURES: readonly (readonly [codes: readonly string[], words: strin
 ];
 
 /**
- * Fetches the keys of the provider. Keys that are changed in transit can sign tokens. So
+ * Fetches the keys of the provider. An attacker who replaces keys in transit can sign tokens: so
  * `NODE_TLS_REJECT_UNAUTHORIZED` does not disable the check of the provider's certificate. A
  * provider on this machine may use plain HTTP, and is reached without the proxy of `HTTP_PROXY`.
  * Others are reached through that proxy, which cannot change HTTPS.

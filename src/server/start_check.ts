@@ -6,13 +6,13 @@ import { providerFault } from "./jwt_provider.ts";
 import { loadTracing, requireSafePlace } from "./service.ts";
 
 /**
- * Checks what a start can be refused for, without starting: the variables and files of its settings,
- * the address and the port, and the database, which is neither created nor migrated. The server may
- * run.
+ * Checks, without starting, everything that can make a start fail: the variables and files of its
+ * settings, the address and the port, and the database, which is neither created nor migrated. The
+ * server may run.
  *
- * @param onWarning Takes a sentence about something that refuses no start, such as a port in use, or an
- *   identity provider that does not respond.
- * @returns What a start would do to the database, as a sentence.
+ * @param onWarning Receives a sentence about a problem that does not prevent a start, such as a
+ *   port in use, or an identity provider that does not respond.
+ * @returns A sentence about the effect of a start on the database.
  * @throws {ConfigError} If a file or a variable cannot be used.
  * @throws {CommandError} If this machine does not have the address, if the user may not use the port, or
  *   if in production the database may be lost where it is.
@@ -37,7 +37,7 @@ export async function checkStart(
     onWarning(reason === undefined ? message : `${message}: ${reason}`),
   );
   const refusal = await listenRefusal(server);
-  // The port may be that of the server, which runs on, and whose unit may use a port below 1024.
+  // The running server may use the port, and its unit may have the right to a port below 1024.
   if (refusal !== undefined && !(await isServed(config))) {
     if (!(refusal instanceof PortInUseError)) throw refusal;
     onWarning(`Port ${config.port} is in use by another program: no Plant Store responds there`);
@@ -65,7 +65,7 @@ async function checkDatabase(
   return `The database "${database.name}" is up to date`;
 }
 
-/** Listens for a moment, and returns why that is refused. */
+/** Listens for a moment, and returns the error if that fails. */
 async function listenRefusal(server: HttpServer): Promise<unknown> {
   const respond = () => new Response(null, { status: 503 });
   try {
@@ -81,7 +81,10 @@ async function listenRefusal(server: HttpServer): Promise<unknown> {
 /** How long a server may take to respond, in milliseconds. */
 const PROBE_TIMEOUT_MS = 1_000;
 
-/** Whether a server responds on the port: with HTTPS or without, since that may be the change. */
+/**
+ * Whether a server responds on the port: with HTTPS or without, because the new settings may change
+ * that.
+ */
 async function isServed(config: Config): Promise<boolean> {
   const origin = originOf({ ...config, tls: undefined });
   const probes = ["http", "https"].map(async (scheme) => {

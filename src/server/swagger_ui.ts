@@ -8,8 +8,8 @@ import type { DocsFiles } from "../http/docs.ts";
 import css from "swagger-ui-dist/swagger-ui.css" with { type: "file" };
 
 /**
- * The files of Swagger UI. An import is a path in their package or inside the executable, and only a
- * file's name beside a bundle: so it is resolved from this folder.
+ * The files of Swagger UI. An import is a path in their package or inside the executable. In a
+ * bundle it is only a file's name: so it is resolved from this folder.
  */
 export const swaggerUi: DocsFiles = {
   "swagger-ui.css": Bun.file(resolve(import.meta.dirname, css)),

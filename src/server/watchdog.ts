@@ -4,7 +4,7 @@ import { repeat } from "../async/timers.ts";
 
 /** How often to check the event loop, in milliseconds. */
 const CHECK_MS = 500;
-/** A timer that is later than this shows that the event loop was blocked, in milliseconds. */
+/** How late a timer must be to count as a blocked event loop, in milliseconds. */
 const BLOCKED_MS = 500;
 
 /**
