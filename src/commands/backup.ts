@@ -106,7 +106,7 @@ function pruneIn(
   const last = dated.at(-1);
 
   if (last !== name) {
-    warn(`Deleted no old backup: "${last}" is dated later than "${name}", so a clock is wrong\n`);
+    warn(`Kept all old backups: "${last}" is dated later than "${name}"; check the clock\n`);
     return [];
   }
 

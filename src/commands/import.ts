@@ -429,7 +429,7 @@ function checkLine(position: number, content: Uint8Array, isFirst: boolean): Ite
     if (/^[ \t\r]*$/.test(new TextDecoder().decode(content))) return undefined;
     if (isFirst && error.code === "malformed_json")
       throw new CommandError(
-        `Cannot add plants: expected a JSON object a line, as export prints them; line ${position}: ${error.message}`,
+        `Cannot add plants: expected one JSON object per line, as export prints; line ${position}: ${error.message}`,
       );
     return { position, fault: error.message };
   }

@@ -57,7 +57,7 @@ export const restore: Subcommand = {
 };
 
 function wordsFor({ ended, unconfirmed }: RestoredTokens): string {
-  const kept = `Kept ${counted(ended, "token")} revoked that the backup has as valid\n`;
+  const kept = `Revoked after the backup, and still revoked: ${counted(ended, "token")}\n`;
   const again = `These tokens are valid as in the backup, and may have been revoked or deleted since: ${namesOf(unconfirmed)}. Revoke those that should not be valid.\n`;
   return (ended > 0 ? kept : "") + (unconfirmed.length > 0 ? again : "");
 }

@@ -97,4 +97,4 @@ export function warnOfAdditions(additions: readonly string[], onWarning: OnWarni
   if (additions.length > 0) onWarning(LEFT_OUT, { reason: additions.join(", ") });
 }
 
-const LEFT_OUT = "A newer plant-store has added to the database what this one leaves out";
+const LEFT_OUT = "The database has additions of a newer plant-store, which this version ignores";

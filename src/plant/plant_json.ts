@@ -107,10 +107,10 @@ function malformed(
   subject: Subject,
   { offset, isTooDeep }: JsonScan & { readonly isJson: false },
 ): PlantStoreError {
-  const breaks = offset === text.length ? "ends too early, at" : "breaks at";
+  const breaks = offset === text.length ? "unexpected end at" : "syntax error at";
   const fault = isTooDeep
     ? `must not be nested deeper than ${MAX_DEPTH} levels`
-    : `must be valid JSON; it ${breaks} ${placeOf(offset, text)}`;
+    : `must be valid JSON; ${breaks} ${placeOf(offset, text)}`;
   return new PlantStoreError("malformed_json", `${subject} ${fault}`);
 }
 

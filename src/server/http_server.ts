@@ -260,7 +260,7 @@ function startServer(
 
     const reason =
       code === "EACCES"
-        ? "it needs CAP_NET_BIND_SERVICE"
+        ? "this port needs root or CAP_NET_BIND_SERVICE; choose another with --port"
         : "this machine does not have that address; choose another with --host";
     throw new CommandError(`${refused}: ${reason}`, { cause });
   }

@@ -21,7 +21,7 @@ function overruled(environment: Environment, { database: flag }: Flags): string[
   if (flag === undefined) return [];
   return ["DATABASE_URL", "DATABASE_URL_FILE"]
     .filter((variable) => !["", flag].includes(environment[variable]?.trim() ?? ""))
-    .map((variable) => `Ignored ${variable}: --database overrules it`);
+    .map((variable) => `Ignored ${variable}: --database overrides it`);
 }
 
 function mistyped(environment: Environment): string[] {

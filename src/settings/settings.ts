@@ -185,7 +185,7 @@ export function parseConfig(environment: Environment, flags: Flags = {}): Config
     const flagged = flag === undefined ? undefined : flags[name];
     const typed = typeof flagged === "string" ? bare({ name: `--${name}`, text: flagged }) : "";
     if (typed === "" && flagged !== undefined) {
-      const expected = "expected a value, or no flag for the default";
+      const expected = "expected a value; for the default, omit the flag";
       throw refusal({ name: `--${name}`, text: "" }, expected);
     }
 

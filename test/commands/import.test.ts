@@ -107,11 +107,8 @@ const REFUSED: [string | Uint8Array, string][] = [
     `[${SECRET}]`,
     `the line must be a JSON object with ${REQUIRED.join(", ").replace(/, (?=[^,]*$)/, " and ")}`,
   ],
-  ["secret", "the line must be valid JSON; it breaks at column 1"],
-  [
-    SECRET.slice(0, -1),
-    `the line must be valid JSON; it ends too early, at column ${SECRET.length}`,
-  ],
+  ["secret", "the line must be valid JSON; syntax error at column 1"],
+  [SECRET.slice(0, -1), `the line must be valid JSON; unexpected end at column ${SECRET.length}`],
   ['{"secret":1}', REQUIRED.map((name) => `${name} is missing`).join("; ")],
   [
     SECRET.replace("9", '"9"'),
@@ -140,15 +137,15 @@ test("import reports every line it refuses with its number and the reason, and a
 test.each<[string, Uint8Array | string, string]>([
   ["gzip", Bun.gzipSync(FERN + IVY), "UTF-8"],
   ["UTF-16", Buffer.from(`\uFEFF${FERN}${IVY}`, "utf16le"), "UTF-8"],
-  ["CSV", "\uFEFFid,name,tag\r\n1,Fern,\r\n", "valid JSON; it breaks at column 1"],
-  ["an array of many lines", `[\n${FERN}]\n`, "valid JSON; it ends too early, at column 2"],
+  ["CSV", "\uFEFFid,name,tag\r\n1,Fern,\r\n", "valid JSON; syntax error at column 1"],
+  ["an array of many lines", `[\n${FERN}]\n`, "valid JSON; unexpected end at column 2"],
 ])("import refuses %s at its first line, and makes no database", async (_what, content, must) => {
   using directory = emptyDirectory(memoryDirectory());
   const path = directory.at("plants.db");
   const chunks = Array.from(Buffer.from(content), (byte) => Uint8Array.of(byte));
   expect(await importedFrom(path, chunks)).toMatchObject({
     exitCode: 1,
-    stderr: `Cannot add plants: expected a JSON object a line, as export prints them; line 1: the line must be ${must}\n`,
+    stderr: `Cannot add plants: expected one JSON object per line, as export prints; line 1: the line must be ${must}\n`,
   });
   expect(existsSync(path)).toBe(false);
 });

@@ -93,7 +93,9 @@ test.each(["get 1", "delete 1 --yes"])(
 
     const { stdout, stderr } = await database.plant(...args.split(" "));
     expect(stdout).toBe(lines(1n));
-    expect(stderr).toContain("has added to the database what this one leaves out: plants.soil\n");
+    expect(stderr).toContain(
+      "has additions of a newer plant-store, which this version ignores: plants.soil\n",
+    );
   },
 );
 

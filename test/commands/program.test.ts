@@ -189,8 +189,8 @@ const wrongCalls: [string, string][] = [
   ["--port 1\u0007", "Cannot use --port: remove the invisible characters in its value"],
   ["--port http", "Cannot use --port http: expected an integer from 0 to 65535"],
   ["--port 99999", "Cannot use --port 99999: expected 0 to 65535"],
-  ["--port ", 'Cannot use --port "": expected a value, or no flag for the default'],
-  ["--host ", 'Cannot use --host "": expected a value, or no flag for the default'],
+  ["--port ", 'Cannot use --port "": expected a value; for the default, omit the flag'],
+  ["--host ", 'Cannot use --host "": expected a value; for the default, omit the flag'],
   [
     "--database mysql://me:secret@host",
     `Cannot use --database "mysql://…": expected ${DATABASE_URLS}`,
@@ -198,7 +198,7 @@ const wrongCalls: [string, string][] = [
   ...COMMANDS.filter(({ flags: known }) => known.includes("--database")).map(
     ({ command, args }): [string, string] => [
       `${command}${args && " 7"} --database `,
-      'Cannot use --database "": expected a value, or no flag for the default',
+      'Cannot use --database "": expected a value; for the default, omit the flag',
     ],
   ),
 ];

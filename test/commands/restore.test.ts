@@ -575,7 +575,7 @@ test("a restore keeps what was revoked since the backup, and names what was dele
   await here.call("token", "create", "deleted");
 
   const { stderr } = await here.call("restore", "saved.db");
-  expect(stderr).toContain("\nKept 1 token revoked that the backup has as valid\n");
+  expect(stderr).toContain("\nRevoked after the backup, and still revoked: 1 token\n");
   expect(stderr).toContain('may have been revoked or deleted since: "deleted". Revoke');
   expect(await here.statuses()).toEqual([200, 401, 200]);
   expect((await here.call("token", "list")).stdout).toMatch(/^leaked +revoked /m);

@@ -113,7 +113,7 @@ test("with --json, a refused line is reported on stderr, counted in the object, 
     exitCode: 1,
     stdout: `${JSON.stringify(result)}\n`,
     stderr:
-      "line 3: the line must be valid JSON; it breaks at column 1\n" +
+      "line 3: the line must be valid JSON; syntax error at column 1\n" +
       "line 4: `id` is taken by a different plant; choose another id\n",
   });
 });

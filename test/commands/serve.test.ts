@@ -250,7 +250,7 @@ test("serve --check names variables that nothing reads", async () => {
     AUTH_TOKEN: "secret",
   });
   expect(ended.stderr).toBe(
-    "Ignored DATABASE_URL: --database overrules it\nIgnored DATABASE_URL_FILE: --database overrules it\n" +
+    "Ignored DATABASE_URL: --database overrides it\nIgnored DATABASE_URL_FILE: --database overrides it\n" +
       "Ignored DATABSE_URL: did you mean DATABASE_URL?\nIgnored AUTH_TOKEN: did you mean AUTH_TOKENS?\n",
   );
 });

@@ -133,7 +133,8 @@ describe.skipIf(skipsOtherUser())("another user", () => {
     "who may not use the port is refused by serve --check, as by a start, unless the server has it",
     async () => {
       using other = otherDirectory();
-      const refused = "Cannot listen on 127.0.0.1:443: it needs CAP_NET_BIND_SERVICE\n";
+      const refused =
+        "Cannot listen on 127.0.0.1:443: this port needs root or CAP_NET_BIND_SERVICE; choose another with --port\n";
       const check = runAsOther(other.path, "serve", "--check", "--port", "443");
       expect(check).toEqual({ exitCode: 2, stdout: "", stderr: refused });
       expect(runAsOther(other.path, "serve", "--port", "443").stderr).toEndWith(refused);
@@ -388,7 +389,7 @@ describe.skipIf(skipsOtherUser())("another user", () => {
       ).toEqual({
         exitCode,
         stdout: "",
-        stderr: `Cannot open database "${database}": "${closed}" belongs to uid 1234, who lets no other user in; run this as that user: sudo -u '#1234' plant-store …\n`,
+        stderr: `Cannot open database "${database}": "${closed}" belongs to uid 1234, and its mode lets no other user in; run this as that user: sudo -u '#1234' plant-store …\n`,
       });
   });
 });

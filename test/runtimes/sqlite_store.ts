@@ -132,7 +132,7 @@ test("sqliteStore() opens a file to which a newer version has only added, and sa
     console.warn = warn;
   }
   assert.deepEqual(lines, [
-    ["A newer plant-store has added to the database what this one leaves out: plants.later"],
+    ["The database has additions of a newer plant-store, which this version ignores: plants.later"],
   ]);
 });
 

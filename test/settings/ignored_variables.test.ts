@@ -31,6 +31,6 @@ test.each([
 ])("with a flag that names %s, the overruled variables are named", (_, database, overruled) => {
   const environment = { DATABASE_URL: " postgres://localhost/plants\n", DATABASE_URL_FILE: "" };
   expect(ignoredVariables(environment, { database })).toEqual(
-    overruled.map((variable) => `Ignored ${variable}: --database overrules it`),
+    overruled.map((variable) => `Ignored ${variable}: --database overrides it`),
   );
 });

@@ -94,7 +94,7 @@ export function closedDirectoryFault(path: string): string | undefined {
     const { uid } = statSync(directory);
     // The working directory may be root's. There, root would create another database.
     const advice = uid === 0 ? CHOOSE : runAs(uid);
-    return `"${directory}" belongs to uid ${uid}, who lets no other user in; ${advice}`;
+    return `"${directory}" belongs to uid ${uid}, and its mode lets no other user in; ${advice}`;
   }
 }
 

@@ -40,7 +40,7 @@ function setPragma(
   const actual = String(valueFrom(connection, `PRAGMA ${name}`));
 
   if (actual !== String(expected))
-    throw new DatabaseError(`it refuses ${name} = ${value} (it is ${actual})`);
+    throw new DatabaseError(`SQLite cannot set ${name} to ${value}: it stays ${actual}`);
 }
 
 /** The pause between two attempts, in milliseconds: creating a file takes a few fsyncs. */
