@@ -1,9 +1,12 @@
 import type { Environment } from "./setting.ts";
 import { type Flags, SETTINGS } from "./settings.ts";
 
-/** How many letters a mistyped name may differ in. */
+/** The maximum edit distance of a mistyped name. */
 const MAX_DISTANCE = 2;
-/** Shorter names, such as `HOST`, are too close to others that mean something. */
+/**
+ * The minimum length of a name to compare: shorter ones, such as `HOST`, are too close to valid
+ * names.
+ */
 const MIN_LENGTH = 8;
 
 /**
@@ -16,7 +19,9 @@ export function ignoredVariables(environment: Environment, flags: Flags): string
   return [...overruled(environment, flags), ...mistyped(environment)];
 }
 
-/** A server goes on with the flag's database, although the variables of its unit name another. */
+/**
+ * Warns if `--database` overrides variables that name another database: the server uses the flag's.
+ */
 function overruled(environment: Environment, { database: flag }: Flags): string[] {
   if (flag === undefined) return [];
   return ["DATABASE_URL", "DATABASE_URL_FILE"]
@@ -31,7 +36,7 @@ function mistyped(environment: Environment): string[] {
   });
 }
 
-/** Asks whether a setting was meant that a letter or two of this name make; else an empty text. */
+/** Returns "did you mean" for a variable close to a setting's name; otherwise an empty text. */
 export function suggestion(variable: string): string {
   const known = Object.values(SETTINGS).flatMap(({ variables }) => Object.keys(variables));
   const long = known.filter((name) => name.length >= MIN_LENGTH);

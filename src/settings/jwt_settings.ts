@@ -63,7 +63,7 @@ export const JWT_SETTINGS = {
   }),
 };
 
-/** Without a provider, what limits its JWTs would limit nothing. */
+/** Refuses limits on JWTs without a provider: they would limit nothing. */
 function requireProvider(config: Readonly<Record<string, unknown>>): void {
   const given = (["jwtScope", "jwtSubjects", "jwtAlgorithms"] as const)
     .filter((name) => config[name] !== undefined)
@@ -86,7 +86,7 @@ function parseStringOrUri(input: Input): string {
   throw refusal(input, "expected a URI, or a name without a colon");
 }
 
-/** Of the characters of RFC 3986, section 2. */
+/** The characters of RFC 3986, section 2. */
 const URI = /^[\w\-.~:/?#[\]@!$&'()*+,;=%]+$/;
 
 /** Parses subjects of JWTs, separated by commas. */
@@ -101,8 +101,8 @@ function parseSubjects(input: Input): string[] {
 }
 
 /**
- * Parses the URL of keys. Plain HTTP is for this machine only: whoever changes keys on the network
- * can sign tokens.
+ * Parses the URL of keys. Plain HTTP is for this machine only: an attacker who replaces keys on the
+ * network can sign tokens.
  */
 function parseJwksUrl(input: Input): URL {
   const isWeb = ({ protocol }: URL) => protocol === "https:" || protocol === "http:";
@@ -114,7 +114,7 @@ function parseJwksUrl(input: Input): URL {
   throw refusal(input, expected, withoutSecrets(input.text));
 }
 
-/** Whether a URL leads to this machine. */
+/** Whether the host of a URL is this machine. */
 export function isLoopback({ hostname }: URL): boolean {
   return ["localhost", "127.0.0.1", "[::1]"].includes(hostname);
 }

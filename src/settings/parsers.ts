@@ -5,7 +5,7 @@ import { ConfigError } from "../errors.ts";
 
 // Each parser throws the ConfigError that `refusal()` makes, if the input cannot be used.
 
-/** A text that an operator typed, and the variable or the flag that it was typed for. */
+/** The text of a variable or a flag, as an operator typed it. */
 export interface Input {
   /** Such as `PORT` or `--port`. */
   readonly name: string;
@@ -13,9 +13,9 @@ export interface Input {
 }
 
 /**
- * The error for an input that cannot be used, in the words that were typed.
+ * Returns the error for an input that cannot be used. It quotes the input as typed.
  *
- * @param text The part of the text that is wrong, without secrets. @default the whole text
+ * @param text The invalid part of the text, without secrets. @default the whole text
  */
 export function refusal(input: Input, expected: string, text = input.text): ConfigError {
   const typed = /^[\w.:/+-]+$/.test(text) ? text : `"${text}"`;
@@ -26,10 +26,10 @@ export function refusal(input: Input, expected: string, text = input.text): Conf
 }
 
 /**
- * A value without the white space around it.
+ * Returns a value without surrounding white space.
  *
- * @throws {ConfigError} If it has what a shell, a template or a text editor was to take out, and
- *   Docker's `--env-file` leaves in. The message does not quote the value: it may be a secret.
+ * @throws {ConfigError} If the value has quotes, a comment, a placeholder or invisible characters:
+ *   Docker's `--env-file` keeps them. The message does not quote the value, which may be a secret.
  */
 export function bare({ name, text }: Input): string {
   const value = text.trim();
@@ -38,7 +38,7 @@ export function bare({ name, text }: Input): string {
   throw new ConfigError(`Cannot use ${name}: ${advice}`);
 }
 
-/** What no value has on purpose, and what to do about it. A half of a pair of quotes, too. */
+/** Text that no value has on purpose, with advice. A single quotation mark counts too. */
 const LEFT_IN: readonly (readonly [RegExp, advice: string])[] = [
   [/^["'`]|["'`]$/, "remove the quotes around its value"],
   [/\s#/, "remove the comment after its value"],
@@ -57,7 +57,7 @@ export function parseHost(input: Input): string {
   throw refusal(input, "expected an IP address or a host name");
 }
 
-/** Parses an integer in plain digits. A double rounds one beyond the default of `max`. */
+/** Parses an integer in plain digits. Beyond the default of `max`, a double would round. */
 export function parseInteger(input: Input, min: number, max = Number.MAX_SAFE_INTEGER): number {
   const isDigits = /^\d+$/.test(input.text);
   const value = Number(input.text);
@@ -84,9 +84,9 @@ export function parseSwitch(input: Input): boolean {
 }
 
 /**
- * Whether all of a group of variables are set, and not none: they are used together only.
+ * Whether all variables of a group are set. They can only be used together.
  *
- * @throws {ConfigError} If some are set and some are not.
+ * @throws {ConfigError} If only some of the variables are set.
  */
 export function isComplete(inputs: readonly Input[]): boolean {
   const { given = [], missing = [] } = Object.groupBy(inputs, ({ text }) =>
@@ -98,7 +98,7 @@ export function isComplete(inputs: readonly Input[]): boolean {
   throw new ConfigError(`Cannot use ${namesOf(given)} without ${namesOf(missing)}`);
 }
 
-/** Parses where a database is. */
+/** Parses the URL of a database. */
 export function parseDatabaseUrl(input: Input): DatabaseAdapter {
   try {
     return adapterOf(input.text);
@@ -108,7 +108,7 @@ export function parseDatabaseUrl(input: Input): DatabaseAdapter {
   }
 }
 
-/** Parses a URL that paths are appended to: that of a collector of traces, or of the API. */
+/** Parses a base URL, such as a trace collector's or the API's: paths are appended to it. */
 export function parseBaseUrl(input: Input): URL {
   const isBase = ({ protocol }: URL) => /^https?:$/.test(protocol) && !/[?#]/.test(input.text);
   return parseUrl(
@@ -118,7 +118,7 @@ export function parseBaseUrl(input: Input): URL {
   );
 }
 
-/** Parses a URL without a password: logs and messages have it. */
+/** Parses a URL. Refuses a password, because logs and messages quote the URL. */
 export function parseUrl(input: Input, isUsable: (url: URL) => boolean, expected: string): URL {
   const url = URL.parse(input.text);
   if (url !== null && isUsable(url) && url.username === "" && url.password === "") return url;
@@ -141,8 +141,8 @@ export function parseOrigins(input: Input): string[] {
 }
 
 /**
- * What was refused, for a message. It may not be a URL, so only its scheme is left if it may have a
- * password, which can contain any character. Any scheme but these may be that of a database.
+ * Returns refused text for a message. Keeps only the scheme if the text may have a password, which
+ * can contain any character. Schemes other than these may be a database's.
  */
 export function withoutSecrets(url: string): string {
   const [scheme = ""] = /^[a-z][\w+.-]*:(?:\/\/)?/i.exec(url) ?? [];
@@ -161,7 +161,7 @@ export function parseTokens({ name, text }: Input): string[] {
   return tokens;
 }
 
-/** The words between separators, without white space around them; none for an empty text. */
+/** Splits a text at separators, and trims the words. Returns no words for an empty text. */
 export function wordsOf(text: string, separator: string | RegExp): string[] {
   return text
     .split(separator)

@@ -9,7 +9,7 @@ import type { Config, Flags } from "./settings.ts";
 /** The maximum size of a file of secrets, in bytes. */
 const MAX_BYTES = 2 ** 20;
 /**
- * How long reading one may take, in milliseconds. The writer of a pipe may have to fetch the secret
+ * The timeout of reading a file, in milliseconds. The writer of a pipe may have to fetch the secret
  * first.
  */
 const TIMEOUT_MS = 30_000;
@@ -45,8 +45,8 @@ export async function readSecretFile(name: string, path: string): Promise<string
 }
 
 /**
- * The error for a file that cannot be used. It quotes only the path of a file that exists: anything
- * else may be the secret itself.
+ * Returns the error for a file that cannot be used. It quotes only the path of an existing file:
+ * any other text may be the secret itself.
  */
 function cannotUse(name: string, path: string, reason: string): ConfigError {
   return existsSync(path)
@@ -57,12 +57,12 @@ function cannotUse(name: string, path: string, reason: string): ConfigError {
 }
 
 /**
- * The environment, with `DATABASE_URL` from the file that `DATABASE_URL_FILE` names: other
- * processes can read an environment and a password in it. The flag `--database` replaces both: then
- * no file is read.
+ * Returns the environment, with `DATABASE_URL` from the file that `DATABASE_URL_FILE` names: other
+ * processes can read an environment, and thus a password. The flag `--database` overrides both, and
+ * then no file is read.
  *
- * @throws {ConfigError} If both variables are set, or the file has no usable URL. The message
- *   quotes nothing of it.
+ * @throws {ConfigError} If both variables are set, or the file has no usable URL. The message does
+ *   not quote the file.
  */
 export async function withDatabaseUrlFile(
   environment: Environment,
@@ -83,28 +83,28 @@ const URL_FILE = "DATABASE_URL_FILE";
 /**
  * Reads the URL of a database from the file that `DATABASE_URL_FILE` names.
  *
- * @throws {ConfigError} If the file has none. The message quotes nothing of it.
+ * @throws {ConfigError} If the file has no usable URL. The message does not quote the file.
  */
 async function readUrlFile(path: string): Promise<string> {
   const text = bare({ name: `the URL in ${URL_FILE}`, text: await readSecretFile(URL_FILE, path) });
   if (text === "") throw cannotUse(URL_FILE, path, "it is empty");
-  // Anything else may be a bare password: no message quotes it.
+  // Any other text may be a password: do not quote it.
   if (!URL_SCHEMES.some((scheme) => text.startsWith(scheme)) || /\p{Cc}/u.test(text)) {
     throw cannotUse(URL_FILE, path, `expected one line, ${DATABASE_URLS}`);
   }
 
-  // Refused here, a message names the file and not the variable.
+  // Check it here, so that the message names the file, not the variable.
   parseDatabaseUrl({ name: `the URL in ${URL_FILE}`, text });
   return text;
 }
 
-/** Reads the URL of the database again; `undefined` if it is in no file. */
+/** Returns a function that rereads the database's URL; `undefined` if the URL is not in a file. */
 export function urlReader({ databaseUrlFile: path }: Config): (() => Promise<string>) | undefined {
   return path === undefined ? undefined : () => readUrlFile(path);
 }
 
 /**
- * The tokens of `AUTH_TOKENS` and of the file that `AUTH_TOKENS_FILE` names.
+ * Returns the tokens of `AUTH_TOKENS` and of the file that `AUTH_TOKENS_FILE` names.
  *
  * @throws {ConfigError} If the file cannot be read, or has a token that cannot be used.
  */

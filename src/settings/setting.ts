@@ -2,27 +2,27 @@ import { bare, type Input } from "./parsers.ts";
 
 /** One value of the configuration. */
 export interface Setting<Value> {
-  /** Its heading in `--help`. */
+  /** The heading in `--help`. */
   readonly group: "Network" | "Database" | "Authentication" | "Limits" | "TLS" | "Observability";
 
   /**
-   * The environment variables that it is parsed from, each with its default; an empty default means
-   * none.
+   * The environment variables of the setting, each with its default; an empty default means none.
    */
   readonly variables: Readonly<Record<string, string>>;
 
   /**
-   * The flag that overrides its only variable, such as `--port <number>`, and has its name.
+   * The flag that overrides the setting's only variable, and has its name, such as `--port
+   * <number>`.
    *
    * @default none
    */
   readonly flag?: string;
 
-  /** Its meaning, for `--help` and the README. */
+  /** The meaning, for `--help` and the README. */
   readonly meaning: string;
 
   /**
-   * Parses the values of its variables, or their defaults, in their order.
+   * Parses the values of the variables, or their defaults, in order.
    *
    * @throws {ConfigError} If a value cannot be used; the message names the variable or the flag,
    *   and no secret.
@@ -30,7 +30,7 @@ export interface Setting<Value> {
   parse(...inputs: Input[]): Value;
 
   /**
-   * Checks the settings that depend on each other, after all were parsed.
+   * Checks settings that depend on each other, after parsing all.
    *
    * @throws {ConfigError} If they cannot be used together.
    * @default nothing is checked
@@ -38,13 +38,13 @@ export interface Setting<Value> {
   check?(config: Readonly<Record<string, unknown>>, environment: Environment): void;
 
   /**
-   * What the log of the start has of the value: no secret. @default the value, unless it is an
-   * object
+   * Returns the part of the value that the startup log may have, without secrets. @default the
+   * value, unless it is an object
    */
   log?(value: NoInfer<Value>): unknown;
 }
 
-/** A setting whose type follows from its parser. */
+/** Declares a setting, and infers its type from its parser. */
 export function setting<Value>(
   group: Setting<Value>["group"],
   declared: Omit<Setting<Value>, "group">,
@@ -55,7 +55,7 @@ export function setting<Value>(
 /** The environment variables of a process. */
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** The bare value of a variable; empty if it is not set. */
+/** Returns the trimmed value of a variable; empty if it is not set. */
 export function valueOf(variable: string, environment: Environment): string {
   return bare({ name: variable, text: environment[variable] ?? "" });
 }

@@ -9,7 +9,7 @@ import { SETTINGS } from "./settings.ts";
  * Reads a file of settings: lines of `NAME=value`, empty lines, and comments that begin with `#`. The
  * rules for a value are those of an environment variable.
  *
- * @param name What a message calls the file, such as `--settings`.
+ * @param name The file's name in messages, such as `--settings`.
  * @throws {ConfigError} If it is not a regular file, this user cannot read it, another user may
  *   write to it, or a line is not a setting. The message quotes no value.
  */

@@ -17,7 +17,7 @@ export const TRACING_SETTINGS = {
       if (disabled.text.toLowerCase() === "true") return undefined;
       if (parseChoice(exporter, ["otlp", "none"]) === "none") return undefined;
 
-      // The second one wins, and is taken as it is.
+      // The second one overrides the first, and is used unchanged.
       if (traces.text !== "")
         return { endpoint: parseBaseUrl(traces), serviceName: serviceName.text };
       if (base.text === "") return undefined;
@@ -32,7 +32,7 @@ export const TRACING_SETTINGS = {
   }),
 };
 
-/** OpenTelemetry reads more variables by itself, such as headers with a secret. */
+/** Checks the variables that OpenTelemetry itself reads, such as headers with a secret. */
 function requireBareOtel(
   { tracing }: Readonly<Record<string, unknown>>,
   environment: Environment,

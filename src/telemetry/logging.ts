@@ -13,12 +13,12 @@ import { escapeControls } from "../errors.ts";
 /** The destination of the log. */
 export interface LogOutput {
   /**
-   * Writes a line. Neither waits nor throws: a line that cannot be written is lost.
+   * Writes a line without waiting. Never throws: a line that cannot be written is lost.
    *
-   * @param lostLine The line that says how many were lost; it is written in their place.
+   * @param lostLine Returns the line that replaces lost lines, and has their number.
    */
   log(line: string, lostLine: (lost: number) => string): void;
-  /** How many lines were lost in all. */
+  /** Returns the total number of lost lines. */
   lostLines(): number;
 }
 
@@ -26,14 +26,14 @@ export interface LogOutput {
 export interface LoggingOptions {
   /** The lowest level to log, in the words of the lines: LogTape's `warning` is `WARN` there. */
   readonly level: "info" | "warn" | "error";
-  /** For people, or one JSON object a line. */
+  /** `pretty` for people, or `json` for one object a line. */
   readonly format: "pretty" | "json";
-  /** Whether the format for people has colours. */
+  /** Whether the format for people has colors. */
   readonly colors: boolean;
   readonly output: LogOutput;
 }
 
-/** The log of the process. When disposed of, it reports how many lines it suppressed. */
+/** The log of the process. Disposing of it logs how many lines it suppressed. */
 export type Logging = ReturnType<typeof startLogging>;
 
 /** How many warnings and errors with the same message and reason are written in a window. */
@@ -41,13 +41,13 @@ const WRITTEN_PER_WINDOW = 10;
 const WINDOW_MS = 10_000;
 
 /**
- * Starts the log of the process. Counts warnings and errors by message and reason. One that occurs
- * a thousand times a second does not flood the log, and a flood of unknown tokens does not hide a
+ * Starts the log of the process. Counts warnings and errors by message and reason. So an error that
+ * occurs a thousand times a second does not flood the log, and many unknown tokens do not hide a
  * revoked one.
  */
 export function startLogging({ level, format, colors, output }: LoggingOptions) {
   const log = getLogger("plant-store");
-  /** The lines of this window by their kind: the first, and how many there were. */
+  /** The lines of this window by kind: the first one, and their number. */
   const kinds = new Map<string, { readonly record: LogRecord; count: number }>();
 
   function admits(record: LogRecord): boolean {
@@ -108,7 +108,7 @@ export function startLogging({ level, format, colors, output }: LoggingOptions) 
   };
 }
 
-/** The key by which a flood is counted, without the details that a reason has after its colon. */
+/** Returns the key that groups lines, without the details after the colon of a reason. */
 function kindOf(level: string, message: string, reason: unknown): string {
   return `${level} ${message} ${String(reason).split(": ", 1)[0]}`;
 }
@@ -125,11 +125,14 @@ function lostRecord(lost: number): LogRecord {
   };
 }
 
-/** A line that is longer has its texts cut, in characters. */
+/** The maximum length of a line, in characters. Beyond it, the texts in the line are cut. */
 const MAX_LINE_LENGTH = 8_192;
 const MAX_TEXT_LENGTH = 1_024;
 
-/** Another server's answer may be in an error, a whole page of it: log stores refuse such a line. */
+/**
+ * Limits the length of lines. An error may contain a whole page of another server, and log stores
+ * refuse such a line.
+ */
 function bounded(line: TextFormatter): TextFormatter {
   return (record) => {
     const text = line(record);
@@ -150,19 +153,24 @@ function cut(value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).map(([name, of]) => [name, cut(of)]));
 }
 
-/** A log store refuses a field of two types: a cause is the same object, whatever was thrown. */
+/**
+ * Formats lines as JSON. A cause always has the same shape, because log stores refuse a field of
+ * two types.
+ */
 function json(): TextFormatter {
   const line = getJsonLinesFormatter({ message: "template", properties: "flatten" });
   return (record) => {
     const { cause } = record.properties;
-    // The facts of one are there if its texts were cut.
+    // If its texts were cut, the cause is already an object of facts.
     if (cause === undefined || isRecord(cause)) return escapedJson(line(record));
     const properties = { ...record.properties, cause: factsOf(cause) };
     return escapedJson(line({ ...record, properties }));
   };
 }
 
-/** JSON leaves characters as they are that a terminal obeys, such as U+202E, which turns text around. */
+/**
+ * Escapes characters that JSON permits but a terminal obeys, such as U+202E, which reverses text.
+ */
 function escapedJson(line: string): string {
   return line.replace(/[^\P{C}\n]/gu, (character) =>
     Array.from(
@@ -172,7 +180,10 @@ function escapedJson(line: string): string {
   );
 }
 
-/** The texts of an error, and the facts of its own cause, unless that is one of the outer errors. */
+/**
+ * Returns the texts of an error, and the facts of its cause, unless the cause is one of the outer
+ * errors.
+ */
 function factsOf(error: unknown, outer: readonly unknown[] = []): Record<string, unknown> {
   if (!(error instanceof Error)) return { message: String(error) };
 
@@ -189,8 +200,8 @@ function factsOf(error: unknown, outer: readonly unknown[] = []): Record<string,
 }
 
 /**
- * The message with its properties, which LogTape's own format for people omits. A message is not a template: it
- * may have a path with braces.
+ * Formats lines for people, with the properties, which LogTape's own format omits. A message is not
+ * a template: it may have a path with braces.
  */
 function pretty(colors: boolean): TextFormatter {
   return (colors ? getAnsiColorFormatter : getTextFormatter)({
@@ -200,7 +211,10 @@ function pretty(colors: boolean): TextFormatter {
   });
 }
 
-/** Strings are quoted, and a stack is indented: what a stranger chose cannot look like a line of the log. */
+/**
+ * Formats a property. Quotes strings and indents stacks, so that a client's text cannot look like a
+ * line of the log.
+ */
 function property([name, value]: [string, unknown]): string {
   if (value === undefined || value === "") return "";
   if (typeof value === "string") return ` ${name}=${escapeControls(JSON.stringify(value))}`;

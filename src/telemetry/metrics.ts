@@ -10,7 +10,7 @@ const BUCKETS_S = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0
 /** The upper bounds of the buckets of plants per commit. */
 const BUCKETS_PLANTS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384];
 
-/** The methods that a client of the API has a reason to send. A stranger makes no series of others. */
+/** The methods with series of their own. Clients cannot create series with made-up methods. */
 const METHODS: ReadonlySet<string> = new Set(["GET", "HEAD", "OPTIONS", "POST"]);
 
 type Queue = Pick<GroupCommit, "size" | "fill">;
@@ -22,16 +22,16 @@ export type Metric = DatabaseMetric;
 export type Metrics = ReturnType<typeof createMetrics>;
 
 /**
- * Makes metrics that start at zero. A client library would check and hash the labels of each
- * observation, which costs more than finding a token. Here the labels become text at a scrape.
+ * Creates metrics that start at zero. A client library would check and hash the labels of each
+ * observation, which costs more than looking up a token. Here, only a scrape formats labels.
  */
 export function createMetrics() {
   /** By path and class of status: a refusal is much faster than a commit. */
   const durations = new Map<string, { readonly labels: Labels; readonly observed: Histogram }>();
 
   /**
-   * Few entries, the usual one first: paths, methods, statuses and errors are ours. A search costs
-   * less than the text that would be a key.
+   * A short list, because clients cannot add paths, methods, statuses or errors. Searching it costs
+   * less than building a key.
    */
   const requests: RequestSeries[] = [];
   const requestsOf = (path: string, method: string, status: number, error?: number) => {
@@ -53,12 +53,13 @@ export function createMetrics() {
     requests.push(added);
     return added;
   };
-  // From the start, like the outcomes below: an increase needs the zero before the first burst.
+  // Present from the start, like the outcomes below: `increase()` needs a zero before the first
+  // burst.
   requestsOf("/plants", "POST", 200);
   for (const code of SERVER_ERRORS)
     requestsOf("/plants", "POST", statusOf(code), ERRORS[code].error);
 
-  // Every outcome is there from the start: a rate needs the zero before the first conflict.
+  // All outcomes are present from the start: `rate()` needs a zero before the first conflict.
   const plants = { added: 0, present: 0, conflict: 0 };
   const byToken = new Map<string, number>();
   const batches = histogram(BUCKETS_PLANTS);
@@ -67,7 +68,7 @@ export function createMetrics() {
   const highestFill = recentMaximum();
   let blockedMs = 0;
 
-  /** Registered by other parts. */
+  /** The readers that other parts registered. */
   const registered: (() => string[] | Promise<string[]>)[] = [];
 
   return {
@@ -87,7 +88,7 @@ export function createMetrics() {
       for (const outcome of outcomes) plants[outcome]++;
       batches.observe(outcomes.length);
       commits.observe(durationMs / 1_000);
-      // The batch is still in it, and so are the plants that came meanwhile.
+      // The queue still contains the batch, and the plants that arrived meanwhile.
       highestFill.observe(queue.fill());
     },
 
@@ -97,8 +98,8 @@ export function createMetrics() {
     },
 
     /**
-     * Adds how many plants are pending or in flight, and how full they made the queue. A scrape sees
-     * one moment of it: so it gets the highest value of the last minute.
+     * Adds how many plants are pending or in flight, and how full they made the queue. A scrape
+     * sees only one moment, so it gets the highest value of the last minute.
      */
     registerQueue(plants: Queue): void {
       queue = plants;
@@ -115,7 +116,7 @@ export function createMetrics() {
       });
     },
 
-    /** Adds whether a plant could be stored, which `ready` tells by rejecting or not. */
+    /** Adds whether a plant could be stored: `ready` rejects if not. */
     registerReady(ready: () => Promise<unknown>): void {
       registered.push(async () => {
         const value = await ready().then(
@@ -136,7 +137,7 @@ export function createMetrics() {
       );
     },
 
-    /** Renders all in Prometheus' text format. */
+    /** Renders all metrics in Prometheus' text format. */
     async render(): Promise<string> {
       const byOutcome = Object.entries(plants).map(([outcome, value]) => ({
         labels: { outcome },
@@ -194,12 +195,12 @@ export function createMetrics() {
   };
 }
 
-/** The errors that are not the client's. */
+/** The errors with a status of 500 or above. */
 const SERVER_ERRORS = (Object.keys(ERRORS) as ErrorCode[]).filter((code) => statusOf(code) >= 500);
 
 /**
- * The highest of the values of the last minute, and perhaps of half a minute more. It does not
- * depend on who reads it, or how often: two Prometheus may scrape one server.
+ * Tracks the highest value of the last 30 to 60 seconds. Reading does not reset it, because two
+ * Prometheus servers may scrape one server.
  */
 function recentMaximum() {
   const halfMs = 30_000;
@@ -224,12 +225,12 @@ function recentMaximum() {
   };
 }
 
-/** How many tokens have a label of their own: a label is a time series for good. */
+/** How many tokens have a label of their own: time series are never removed. */
 const MAX_TOKENS = 100;
 
 /**
- * The label of a caller's token. The subject of another issuer's token may be personal data, and
- * there may be any number of them: they count as `(other)`, which no token's name can be.
+ * Returns the label of a caller's token. Subjects of other issuers may be personal data, and their
+ * number has no limit: all count as `(other)`, which cannot be a token's name.
  */
 function tokenLabel(
   { subject, issuer }: NonNullable<CompletedRequest["caller"]>,
@@ -239,17 +240,17 @@ function tokenLabel(
   return isNamed ? subject : "(other)";
 }
 
-/** The requests with the same labels. */
+/** Counts the requests with the same labels. */
 interface RequestSeries {
   readonly labels: Labels;
   value: number;
-  /** Of all with the same path and class of status. */
+  /** The durations of all requests with the same path and class of status. */
   readonly durations: Histogram;
 }
 
 /** One line of a metric. */
 interface Sample {
-  /** A histogram appends this to the name of the metric. */
+  /** The suffix that a histogram appends to the metric's name. */
   readonly suffix?: string;
   readonly labels?: Labels;
   readonly value: number;
@@ -295,7 +296,7 @@ function histogram(bounds: readonly number[]) {
       sum += value;
     },
 
-    /** The sample of a bucket includes the smaller buckets. */
+    /** Returns the samples. Each bucket includes the smaller ones. */
     samples(labels: Labels = {}): Sample[] {
       let count = 0;
       const buckets = counts.map((inBucket, index) => {
@@ -317,7 +318,7 @@ function histogram(bounds: readonly number[]) {
 }
 
 /**
- * The metrics of a process, with the names of Prometheus' own clients
+ * Returns the metrics of the process, with the names of Prometheus' own clients
  * (https://prometheus.io/docs/instrumenting/writing_clientlibs/#process-metrics). All are quick to
  * read.
  */
@@ -331,7 +332,7 @@ function processMetrics(): string[] {
     ]),
   ];
 
-  // Since Linux 6.2 the size is the number of entries, which need not be listed.
+  // Since Linux 6.2, the size is the number of entries: no need to list them.
   const open = statSync("/proc/self/fd", { throwIfNoEntry: false })?.size;
   if (!open) return metrics;
   metrics.push(gauge("process_open_fds", "File descriptors that are open", open));

@@ -8,10 +8,10 @@ import type { Tracing } from "./tracing.ts";
 /** A commit that takes longer is logged, in milliseconds. */
 const SLOW_COMMIT_MS = 1_000;
 
-/** What an observer writes to. */
+/** The destinations of an observer. */
 interface ObserverSinks extends Pick<Logging, "log" | "suppresses"> {
   readonly metrics: Metrics;
-  /** Whose trace a line names, and that gets every response. */
+  /** Provides the trace id of a line, and receives every response. */
   readonly tracing?: Pick<Tracing, "traceId" | "onResponse"> | undefined;
 }
 
@@ -20,14 +20,14 @@ interface ServiceObserver extends Observer {
   onCommit(commit: Commit): void;
 }
 
-/** Makes an observer that writes to these. */
+/** Creates an observer. */
 export function createObserver(
   { log, suppresses, metrics, tracing }: ObserverSinks,
   { accessLog }: { accessLog: boolean },
 ): ServiceObserver {
   return {
     onError(error, { requestId, clientAddress }) {
-      // A request that took too long has no other cause than its error.
+      // The error of a request that timed out has no cause but itself.
       const { code, cause = error, reason = "none" } = error;
       const line = code === "queue_full" && reason !== "none" ? UNCHECKED_CREDENTIALS : LINES[code];
       if (line === undefined) return;
@@ -37,7 +37,7 @@ export function createObserver(
       if (suppresses(level, message, isRefusal ? reason : undefined)) return;
 
       const request = { requestId, traceId: tracing?.traceId() };
-      // A function: `LOG_LEVEL=error` leaves the line out, and looking up the client costs.
+      // A function, because looking up the client costs time, and `LOG_LEVEL=error` omits the line.
       if (isRefusal) log.warning(message, () => ({ reason, ...request, client: clientAddress() }));
       else if (level === "warning") log.warning(message, request);
       else log.error(message, { cause, ...request });
@@ -75,10 +75,10 @@ export function createObserver(
 
 const REFUSED_CREDENTIALS = { level: "warning", message: "Refused credentials" } as const;
 
-/** The client gets 503 and not 401: it should try again with the same token. */
+/** The client gets 503, not 401, so that it retries with the same token. */
 const UNCHECKED_CREDENTIALS = { level: "warning", message: "Cannot validate credentials" } as const;
 
-/** Other errors are the client's: they are not logged, because their cause may quote a body. */
+/** The errors to log. Others are the client's, and their cause may quote a body. */
 const LINES: Partial<
   Record<ErrorCode, { readonly level: "warning" | "error"; readonly message: string }>
 > = {

@@ -36,13 +36,13 @@ import type { CompletedRequest } from "../http/observer.ts";
 import type { Metric } from "./metrics.ts";
 import { type OtelVariables, readOtelVariables } from "./tracing_variables.ts";
 
-/** The collector of traces, and the name of the service. */
+/** Options of {@linkcode startTracing}. */
 export interface TracingOptions {
   /** The collector's address for traces. */
   readonly endpoint: URL;
   readonly serviceName: string;
   readonly serviceVersion: string;
-  /** Warns that an export failed, which loses its spans, or of a variable that is not obeyed. */
+  /** Warns of a failed export, which loses its spans, or of an ignored variable. */
   readonly warn: (message: string, properties: Readonly<Record<string, unknown>>) => void;
 }
 
@@ -57,7 +57,7 @@ export type Tracing = ReturnType<typeof startTracing>;
  * Starts sending spans to a collector. A span has only what is in {@linkcode CompletedRequest}: no
  * header, query, token or body leaves the process.
  *
- * @throws {ConfigError} If a variable of OpenTelemetry cannot be obeyed.
+ * @throws {ConfigError} If a variable of OpenTelemetry cannot be used.
  */
 export function startTracing(options: TracingOptions) {
   const { endpoint, serviceName, serviceVersion, warn } = options;
@@ -65,11 +65,11 @@ export function startTracing(options: TracingOptions) {
   if (variables.ignored.length > 0)
     warn("OpenTelemetry variables ignored", { variables: variables.ignored });
 
-  // Without a password, and a query that may have a key.
+  // Omit the password, and the query, which may have a key.
   const collector = endpoint.origin + endpoint.pathname;
   const fail = (reason: string) =>
     warn("Trace export failed", { reason: `${reason} (${collector})` });
-  // The message only: the error has the whole response of the collector.
+  // Only the message: the error contains the collector's whole response.
   const report = (error: unknown) => fail(reasonOf(error));
   setGlobalErrorHandler(report);
   forwardWarnings((reason) => warn("OpenTelemetry warning", { reason }));
@@ -81,7 +81,7 @@ export function startTracing(options: TracingOptions) {
     selfObsMeterProvider: lost.meterProvider,
   });
 
-  // Later ones win: OTEL_RESOURCE_ATTRIBUTES over these, and the service's name over both.
+  // OTEL_RESOURCE_ATTRIBUTES overrides these, and the service's name overrides both.
   const ofProcess = {
     "host.name": hostname(),
     "service.version": serviceVersion,
@@ -105,7 +105,7 @@ export function startTracing(options: TracingOptions) {
     /** Where the spans are sent, for messages. */
     collector,
 
-    /** Makes a span of each request to an app. */
+    /** Wraps an app so that each request has a span. */
     trace:
       (fetch: Fetch): Fetch =>
       (request) => {
@@ -133,10 +133,10 @@ export function startTracing(options: TracingOptions) {
       },
 
     /**
-     * Makes a span of each plant's way to the disk, below that of its request. It says where the
-     * plant waited: in the queue, or for the commit of its batch.
+     * Wraps a queue so that each plant has a span, as a child of its request's. The span shows the
+     * time in the queue and in the commit.
      *
-     * @param makeQueue Makes a queue over a store.
+     * @param makeQueue Creates a queue for a store.
      */
     tracePlants:
       (makeQueue: MakeQueue): MakeQueue =>
@@ -191,8 +191,8 @@ export function startTracing(options: TracingOptions) {
       },
 
     /**
-     * Gives the span of the current request its name, attributes and status. The error of a client
-     * is not an error of the span (https://opentelemetry.io/docs/specs/semconv/http/http-spans).
+     * Sets the name, attributes and status of the current request's span. A client's error does not
+     * mark the span as failed (https://opentelemetry.io/docs/specs/semconv/http/http-spans).
      */
     onResponse({ method, path, status, requestId, caller }: CompletedRequest): void {
       const span = spans.getStore();
@@ -213,7 +213,7 @@ export function startTracing(options: TracingOptions) {
         span.setStatus({ code: SpanStatusCode.ERROR }).setAttribute("error.type", String(status));
     },
 
-    /** The id of the trace of the current request, if its span is sent. */
+    /** Returns the trace id of the current request, if its span is sent. */
     traceId(): string | undefined {
       const span = spans.getStore();
       return span?.isRecording() ? span.spanContext().traceId : undefined;
@@ -228,18 +228,18 @@ export function startTracing(options: TracingOptions) {
       },
     ],
 
-    /** Sends the spans that are left, which takes as long as the collector does. Never rejects. */
+    /** Sends the remaining spans, however long the collector takes. Never rejects. */
     close: (): Promise<void> => provider.shutdown().catch(report),
   };
 }
 
-/** The names of attributes are those of this version. */
+/** The version of the attributes' names. */
 const SCHEMA_URL = "https://opentelemetry.io/schemas/1.28.0";
 
-/** The paths that a supervisor or Prometheus asks for again and again. */
+/** The paths that supervisors and Prometheus poll. */
 const PROBES: ReadonlySet<unknown> = new Set(["/livez", "/readyz", "/metrics"]);
 
-/** Sends every span but those of probes that did not fail. */
+/** Sends all spans except those of successful probes. */
 class ServiceSpanProcessor extends BatchSpanProcessor {
   override onEnd(span: Parameters<BatchSpanProcessor["onEnd"]>[0]): void {
     const isFailure = span.status.code === SpanStatusCode.ERROR;
@@ -247,10 +247,10 @@ class ServiceSpanProcessor extends BatchSpanProcessor {
   }
 }
 
-/** Counts the spans that the SDK loses, by the metrics that it has of itself. */
+/** Counts the spans that the SDK loses, with the SDK's own metrics. */
 function countLost() {
   let spans = 0;
-  // A meter of its own: there is only one no-op meter, and the exporter counts on it, too.
+  // A separate meter: the no-op meter is a singleton, which the exporter uses too.
   const meter = Object.assign(Object.create(createNoopMeter()) as Meter, {
     createCounter: () => ({
       add(count: number, attributes: Attributes = {}) {
@@ -262,19 +262,22 @@ function countLost() {
   return { meterProvider: { getMeter: () => meter }, spans: () => spans };
 }
 
-/** The methods that a span names (https://opentelemetry.io/docs/specs/semconv/http/http-spans). */
+/**
+ * The methods that a span's name may have
+ * (https://opentelemetry.io/docs/specs/semconv/http/http-spans).
+ */
 const METHODS: ReadonlySet<string> = new Set(
   "CONNECT DELETE GET HEAD OPTIONS PATCH POST PUT QUERY TRACE".split(" "),
 );
 
-/** The name of a span without a route. */
+/** Returns the name of a span without a route. */
 function nameOf(method: string): string {
   return METHODS.has(method) ? method : "HTTP";
 }
 
 /**
- * The SDK's own warnings, such as that it cannot use a variable, or that the collector rejected a part
- * of the spans. They may bring the bytes of its response along.
+ * Forwards the SDK's own warnings, for example of an unusable variable, or of rejected spans. They
+ * may contain bytes of the collector's response.
  */
 function forwardWarnings(warn: (reason: string) => void): void {
   const report = (...words: unknown[]) =>
@@ -292,8 +295,9 @@ function samplerOf({ sampling: { ratio, asParent } }: OtelVariables) {
 }
 
 /**
- * The span of the client, if it sent one (https://www.w3.org/TR/trace-context). Ignores `tracestate`
- * and `baggage`: this service calls no other.
+ * Returns a context with the client's span, if the request has one
+ * (https://www.w3.org/TR/trace-context). Ignores `tracestate` and `baggage`, because this service
+ * calls no other service.
  */
 function parentOf({ headers }: Request): Context {
   const parent = parseTraceParent(headers.get("traceparent") ?? "");

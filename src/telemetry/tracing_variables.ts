@@ -8,12 +8,12 @@ type ReadVariable = (name: string) => string | undefined;
 export type OtelVariables = ReturnType<typeof readOtelVariables>;
 
 /**
- * Reads the variables of OpenTelemetry that neither our settings nor the exporter reads. The exporter
- * reads its own, such as headers, compression and certificates, and warns of what it cannot use. But
- * it speaks one protocol, and does not look at the variable of that.
+ * Reads OpenTelemetry's variables that neither our settings nor the exporter reads. The exporter
+ * reads headers, compression, certificates and the like, and warns of invalid values. It has only
+ * one protocol, and ignores the variable for it.
  * https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
  *
- * @throws {ConfigError} If a value cannot be obeyed.
+ * @throws {ConfigError} If a value cannot be used.
  */
 export function readOtelVariables(read: ReadVariable) {
   requireProtocol(read);
@@ -31,7 +31,7 @@ export function readOtelVariables(read: ReadVariable) {
   };
 }
 
-/** Variables of the specification that have nothing to set here. */
+/** Variables of the specification that have no effect here. */
 const IGNORED = [
   "OTEL_METRICS_EXPORTER",
   "OTEL_LOGS_EXPORTER",
@@ -52,7 +52,7 @@ function refusal(name: string, text: string, expected: string): ConfigError {
   return new ConfigError(`Cannot use ${name}=${text}: expected ${expected}`);
 }
 
-/** The variable of traces wins over that of all signals. */
+/** Requires the supported protocol. The variable for traces overrides the one for all signals. */
 function requireProtocol(read: ReadVariable): void {
   const protocols = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
   const name = protocols.find((variable) => read(variable) !== undefined) ?? "";
@@ -69,7 +69,7 @@ function integerOf(read: ReadVariable, name: string, preset: number): number {
   throw refusal(name, text, `an integer from 1 to ${MAX_TIMER_MS}`);
 }
 
-/** Which requests get a span: a share of them, and whether the client's span decides before. */
+/** Returns the ratio of requests that get a span, and whether the client's decision comes first. */
 function samplingOf(read: ReadVariable): { readonly ratio: number; readonly asParent: boolean } {
   const name = "OTEL_TRACES_SAMPLER";
   const text = read(name) ?? "parentbased_always_on";
@@ -91,7 +91,9 @@ function ratioOf(read: ReadVariable): number {
   throw refusal(name, text, "a number from 0 to 1");
 }
 
-/** Whether the trace of a client goes on here. Its baggage is for services that this one calls. */
+/**
+ * Whether to continue a client's trace. Baggage has no effect: this service calls no other service.
+ */
 function continuesTraces(read: ReadVariable): boolean {
   const name = "OTEL_PROPAGATORS";
   const text = read(name) ?? "tracecontext,baggage";
