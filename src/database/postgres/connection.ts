@@ -8,11 +8,11 @@ export type Parameter = string | number | Uint8Array | null;
 
 /** One connection to one server. Its methods reject with a {@linkcode PostgresFailure}. */
 export interface Connection {
-  /** Runs a statement. It is prepared once for the session, unless the options say otherwise. */
+  /** Runs a statement. By default, the session prepares it once. */
   query<Row>(statement: string, parameters?: readonly Parameter[]): Promise<readonly Row[]>;
   /** Runs statements without parameters, as one transaction. */
   script(statements: string): Promise<void>;
-  /** Runs `COPY … FROM STDIN`. The connection runs nothing else until its end. */
+  /** Begins `COPY … FROM STDIN`. The connection runs nothing else until the copy ends. */
   copyFrom(statement: string): CopyFrom;
   readonly host: PostgresHost;
   isOpen(): boolean;
@@ -22,26 +22,26 @@ export interface Connection {
   close(): void;
 }
 
-/** Sends the rows of a table. */
+/** A `COPY` in progress. */
 interface CopyFrom {
-  /** Sends lines, and waits while too many are on their way. */
+  /** Sends lines. Waits while the send buffer is full. */
   write(lines: string): Promise<void>;
-  /** Resolves with how many rows the server stored. */
+  /** Ends the copy. Resolves with the number of rows that the server stored. */
   end(): Promise<number>;
 }
 
 /** How to connect. */
 export interface ConnectionOptions {
-  /** When the server ends a statement, in milliseconds. @default {STATEMENT_TIMEOUT_MS} */
+  /** The `statement_timeout` of the session, in milliseconds. @default {STATEMENT_TIMEOUT_MS} */
   readonly statementTimeoutMs?: number | undefined;
   /**
-   * Whether the server keeps each statement for the session. Statements that differ each time would
-   * fill its memory.
+   * Whether the session prepares each statement. Statements that differ each time would fill the server's
+   * memory.
    *
    * @default {true}
    */
   readonly prepares?: boolean | undefined;
-  /** Whether a server that is read-only, as a standby is, will do. @default {false} */
+  /** Whether to accept a read-only server, such as a standby. @default {false} */
   readonly acceptsStandby?: boolean | undefined;
   /** Verifies the server. @default accepts all */
   readonly verify?: ((connection: Connection) => Promise<void>) | undefined;
@@ -49,20 +49,20 @@ export interface ConnectionOptions {
   readonly searchPath?: string | undefined;
 }
 
-/** When the server ends a statement, in milliseconds, unless it is about to commit. */
+/** The `statement_timeout`, in milliseconds. It does not apply to the commit itself. */
 export const STATEMENT_TIMEOUT_MS = 30_000;
 
 /**
- * How long a statement waits for a lock, in milliseconds, even for another transaction's row. Then
- * it is repeated until its deadline, so no statement is left waiting on the server. The commit of
- * another server takes less; more would use up the time of the other plants in the batch.
+ * The `lock_timeout`, in milliseconds, also for a row of another transaction. After it, the statement is
+ * repeated until its deadline, so that none is left waiting on the server. Another server's commit takes
+ * less. A longer timeout would use up the time of the other plants in the batch.
  */
 export const LOCK_TIMEOUT_MS = 250;
 
 /**
- * Connects to one server, and verifies the session, within the URL's time limit.
+ * Connects to a server, and verifies the session, within the URL's time limit.
  *
- * @throws {PostgresFailure} If it cannot be used. The message says why.
+ * @throws {PostgresFailure} If the server cannot be used. The message says why.
  */
 export async function connectTo(
   host: PostgresHost,
@@ -106,8 +106,8 @@ export async function connectTo(
   }
 
   async function establish(opened: Bun.SQL): Promise<Connection> {
-    // Without reserving it, the client would reconnect by itself, to a session that was not
-    // verified.
+    // Reserve the connection, because otherwise the client would silently reconnect with an unverified
+    // session.
     const reserved = await opened.reserve();
     await verifySession(reserved, nonce, acceptsStandby);
 
@@ -144,7 +144,7 @@ export async function connectTo(
   }
 }
 
-/** The options of Bun's client: all of them, so that no environment variable of libpq's sets one. */
+/** Returns the options of Bun's client. Sets all of them, to override libpq's environment variables. */
 function clientOptions(
   { host, port }: PostgresHost,
   url: PostgresUrl,
@@ -154,7 +154,7 @@ function clientOptions(
   const isSocket = host.startsWith("/");
   const name = isSocket ? "localhost" : describeHost({ host, port });
 
-  // As for libpq, `require` with certificates to trust is `verify-ca`.
+  // As in libpq, `require` with a root certificate means `verify-ca`.
   const mode = sslmode === "require" && sslrootcert ? "verify-ca" : sslmode;
   const tls = {
     ...(sslrootcert && { ca: Bun.file(sslrootcert) }),
@@ -188,7 +188,7 @@ function clientOptions(
       ...session,
       ...SESSION_SETTINGS,
 
-      // The server closes the session of a dead client. While a reply is unacknowledged, only
+      // These let the server close the session of a dead client. While a reply is unacknowledged, only
       // tcp_user_timeout applies.
       tcp_keepalives_idle: 30,
       tcp_keepalives_interval: 10,

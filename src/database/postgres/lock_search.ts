@@ -1,33 +1,33 @@
 import { type Connection, LOCK_TIMEOUT_MS } from "./connection.ts";
 import type { HeldIds } from "./held_ids.ts";
 
-/** How to search for the plants that other transactions lock. */
+/** Options of {@linkcode insertBesideLocks}. */
 interface LockSearch<Plant> {
   readonly connection: Connection;
-  /** Inserts plants in one statement. Returns false if a lock timed out, which rolls it back. */
+  /** Inserts plants in one statement. Returns false if it waited too long for a lock, and was rolled back. */
   readonly insert: (part: readonly Plant[]) => Promise<boolean>;
-  /** Remembers the ids that are found. */
+  /** Remembers the ids that are found to be locked. */
   readonly held: HeldIds;
   /** When the caller gives up, by `performance.now()`. */
   readonly deadline: number;
-  /** How many locks to meet at most. */
+  /** The maximum number of lock timeouts. */
   readonly maxLocks: number;
 }
 
 /**
- * How long each part of a batch waits for a lock, in milliseconds. All plants of the batch wait with
- * it. The batch as a whole has waited before, so a lock that is still held seldom ends soon.
+ * The `lock_timeout` for a part of a batch, in milliseconds. The whole batch waits meanwhile. It has already
+ * waited once, so a lock that is still held seldom ends soon.
  */
 const PART_LOCK_TIMEOUT_MS = 5;
 /** How many parts a batch is split into. */
 const PARTS = 16;
-/** How long before the deadline to stop, in milliseconds: the stored plants are to get their 200. */
+/** How long before the deadline to stop, in milliseconds, so that the stored plants get their 200. */
 const DEADLINE_MARGIN_MS = 100;
 
 /**
- * Inserts plants in one statement. If that meets a lock, it inserts them in parts, which are split
- * likewise, down to the locked plants. It remembers the ids of those. Each statement that a lock
- * stops is an error in PostgreSQL's log.
+ * Inserts plants in one statement. If that waits too long for a lock, splits the plants into parts, and
+ * each part again, until it finds the locked plants. Remembers their ids. Each lock timeout is an error in
+ * PostgreSQL's log.
  */
 export async function insertBesideLocks<Plant extends { readonly id: bigint }>(
   plants: readonly Plant[],
@@ -63,7 +63,7 @@ function split<Plant>(plants: readonly Plant[]): readonly (readonly Plant[])[] {
   );
 }
 
-/** Applies to the session, which a connection keeps. */
+/** Sets `lock_timeout` for the session. */
 async function setLockTimeout(connection: Connection, timeoutMs: number): Promise<void> {
   await connection.query("SELECT set_config('lock_timeout', $1::text, false)", [String(timeoutMs)]);
 }

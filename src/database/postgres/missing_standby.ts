@@ -3,10 +3,10 @@ import { PostgresFailure } from "./errors.ts";
 import type { Work } from "./pool.ts";
 
 /**
- * Asks whether commits of this role wait for a synchronous standby. Any role sees its own sessions,
- * the setting, and how many standbys are connected; not which ones.
+ * Checks whether commits of this role wait for a synchronous standby. Any role can see its own sessions,
+ * the setting and the number of connected standbys, but not their names.
  *
- * @returns `NO_STANDBY`, with the setting; `undefined` if none waits.
+ * @returns `NO_STANDBY`, with the setting; `undefined` if no commit waits.
  */
 export const missingStandby: Work<PostgresFailure | undefined> = async ({ query }) => {
   const [waiting] = await query<Waiting>(WAITING);
@@ -25,23 +25,23 @@ interface Waiting {
   readonly standbys: number;
 }
 
-/** Waits of half a second or more: a standby that responds takes milliseconds. */
+/** Finds a commit that has waited for half a second. A working standby takes milliseconds. */
 const WAITING = `SELECT current_setting('synchronous_standby_names') AS names,
     (SELECT count(*)::int FROM pg_catalog.pg_stat_replication) AS standbys
   FROM pg_catalog.pg_stat_activity WHERE usename = current_user AND wait_event = 'SyncRep'
     AND query_start < now() - interval '500 ms' LIMIT 1`;
 
 /**
- * Watches `synchronous_standby_names`. If a server is promoted without it, commits wait for no
- * standby, and a plant with a 200 is on that server only.
+ * Watches `synchronous_standby_names`. On a server that is promoted without it, commits do not wait for a
+ * standby, and an acknowledged plant is on that server only.
  *
- * @param onWarning Called when the setting was there before, and is empty.
+ * @param onWarning Called when the setting becomes empty.
  */
 export function standbyWatch(onWarning: OnWarning = () => {}) {
   let names: string | undefined;
 
   return {
-    /** Takes the setting of the server in use; `undefined` if that is not known. */
+    /** Notes the setting of the server in use; `undefined` if unknown. */
     see(found: string | undefined): void {
       if (found === "" && names)
         onWarning(
@@ -50,7 +50,7 @@ export function standbyWatch(onWarning: OnWarning = () => {}) {
       names = found ?? names;
     },
 
-    /** None before the first look. */
+    /** Returns no metric before the setting is known. */
     metrics(): readonly DatabaseMetric[] {
       if (names === undefined) return [];
       return [

@@ -5,15 +5,15 @@ import type { PostgresHost } from "./url.ts";
  * The state of an open connection:
  *
  * - `idle`: it waits for work.
- * - `checking`: it waited for long, or a server became silent meanwhile. It makes a round trip, and
- *   is `idle` again or closed.
+ * - `checking`: it was idle for long, or a server fell silent. It makes a round trip, and is then `idle`
+ *   or closed.
  * - `busy`: it has work in flight, and the server replies to each statement within a second.
- * - `overdue`: the server has not replied to its work for a second. Another connection may be
- *   opened in its place.
- * - `timed out`: the caller of its work waits no longer. The statement goes on, so the connection
- *   stays open.
+ * - `overdue`: the server has not replied to its statement for a second. Another connection may be opened
+ *   in its place.
+ * - `timed out`: the caller no longer waits for the work. The statement continues, so the connection stays
+ *   open.
  *
- * When its work ends, in whatever state, it is `idle` or closed.
+ * When its work ends, in any state, the connection becomes `idle` or is closed.
  */
 export type ConnectionState = "idle" | "checking" | "busy" | "overdue" | "timed out";
 
@@ -45,14 +45,14 @@ export interface PoolFacts {
   readonly isConnectFailing: boolean;
   /** When a connection was last opened beside an overdue one. */
   readonly openedBesideAt: number;
-  /** The server in use: that of the newest connection of any pool. */
+  /** The server in use: the one to which the newest connection of any pool leads. */
   readonly host: PostgresHost | undefined;
 
-  /** Since when a server is silent. */
+  /** When a server fell silent. */
   readonly silentSince: number;
-  /** When the newest piece of work began that has succeeded. */
+  /** The latest start of any work that succeeded. */
   readonly newestSuccessBeganAt: number;
-  /** The server ends every statement within this time, in milliseconds; `Infinity` if it does not. */
+  /** The statement timeout of the server, in milliseconds; `Infinity` if there is none. */
   readonly replyLimitMs: number;
 }
 
@@ -61,10 +61,11 @@ export interface PoolFacts {
  *
  * - `assign` the oldest waiting work to a connection;
  * - `check` whether a connection is alive;
- * - `close` a connection that is lost: its work is repeated, and another one takes its place;
- * - `retire` a connection that is not needed: nothing takes its place;
+ * - `close` a lost connection: its work is repeated, and another connection replaces it;
+ * - `retire` a connection that is not needed, without a replacement;
  * - `open` a connection for waiting work;
- * - `openBeside` an overdue one, even if no work waits: it may lead to a server that has taken over;
+ * - `openBeside`: open a connection beside an overdue one, even if no work waits, because it may lead to a
+ *   server that has taken over;
  * - `wait` until something changes.
  *
  * `connection` is its index among the facts.
@@ -75,17 +76,17 @@ export type PoolStep =
   | { readonly do: "openBeside" }
   | { readonly do: "assign" | "check" | "close" | "retire"; readonly connection: number };
 
-/** How long after a reply a connection is used without checking it, in milliseconds. */
+/** How long after its last reply a connection is used without a check, in milliseconds. */
 const FRESH_MS = 5_000;
 /**
- * The maximum age of a connection, in milliseconds: a new one sees changes of the server's settings
- * and of DNS.
+ * The maximum age of a connection, in milliseconds: a new one sees changes to the server's settings and to
+ * DNS.
  */
 const MAX_AGE_MS = 600_000;
 /** The time between two connections that are opened beside overdue ones, in milliseconds. */
 const BESIDE_INTERVAL_MS = 2_000;
 
-/** Decides the next step after a change. Each step is a change: ask again until it is `wait`. */
+/** Decides the next step of a pool. Call it after each change, and again after each step but `wait`. */
 export function nextPoolStep(facts: PoolFacts): PoolStep {
   const { connections } = facts;
 
@@ -96,7 +97,7 @@ export function nextPoolStep(facts: PoolFacts): PoolStep {
   if (unneeded >= 0) return { do: "retire", connection: unneeded };
 
   const idle = mostRecentlyUsed(connections);
-  // All silent ones are checked at once: if the network dropped one, it may have dropped them all.
+  // Check all silent connections at once: if the network dropped one, it may have dropped them all.
   if (facts.waiting > 0 && idle !== undefined) {
     const [connection, { repliedAt }] = idle;
     return { do: isFresh(repliedAt, facts) ? "assign" : "check", connection };
@@ -108,19 +109,19 @@ export function nextPoolStep(facts: PoolFacts): PoolStep {
 }
 
 /**
- * Whether to try again after a failure to connect: work waits, or a server is silent and another
- * one may have taken over.
+ * Reports whether to retry after a failure to connect: work waits, or a server is silent and another may
+ * have taken over.
  */
 export function isConnectionWanted({ waiting, connections }: PoolFacts): boolean {
   return waiting > 0 || count(connections, "overdue") > 0;
 }
 
-/** How many connections can take work, now or soon. */
+/** Counts the connections that can take work, now or soon. */
 export function usable(connections: readonly ConnectionFacts[]): number {
   return connections.length - count(connections, "overdue") - count(connections, "timed out");
 }
 
-/** Whether its work has to be repeated on another one, or its reply will not come. */
+/** Reports whether a connection's work must be repeated on another, or its reply will never come. */
 function isLost(connection: ConnectionFacts, facts: PoolFacts): boolean {
   // Another server has taken over.
   const isElsewhere = facts.host !== undefined && connection.host !== facts.host;
@@ -128,9 +129,9 @@ function isLost(connection: ConnectionFacts, facts: PoolFacts): boolean {
 }
 
 /**
- * Whether the reply to work that timed out will not come. If later work has succeeded, no commit
- * waits for a standby: only the reply was lost. Such a connection is kept until its place is
- * needed, or until the server would have ended the statement.
+ * Reports whether the reply to work that timed out will never come. If later work has succeeded, commits
+ * do not hang for a missing standby, so the reply was lost. Such a connection is kept until the pool is
+ * full or the server would have ended the statement.
  */
 function hasLostReply({ state, since }: ConnectionFacts, facts: PoolFacts): boolean {
   if (state !== "timed out") return false;
@@ -142,13 +143,13 @@ function hasLostReply({ state, since }: ConnectionFacts, facts: PoolFacts): bool
   return isOlder && (isFull(facts) || silentMs > STATEMENT_TIMEOUT_MS);
 }
 
-/** Whether it is too old, or was replaced while its server was silent. */
+/** Reports whether an idle connection is too old, or was replaced while its server was silent. */
 function isUnneeded({ state, openedAt }: ConnectionFacts, facts: PoolFacts): boolean {
   if (state !== "idle") return false;
   return facts.now - openedAt > MAX_AGE_MS || usable(facts.connections) > facts.size;
 }
 
-/** The idle connection to use next, with its index: the others can age. */
+/** Returns the idle connection that was used last, with its index, so that unneeded ones stay unused. */
 function mostRecentlyUsed(
   connections: readonly ConnectionFacts[],
 ): [index: number, ConnectionFacts] | undefined {
@@ -156,12 +157,12 @@ function mostRecentlyUsed(
   return idle.toSorted(([, one], [, other]) => other.repliedAt - one.repliedAt)[0];
 }
 
-/** Whether a connection with this last reply may be used without checking it. */
+/** Reports whether a connection with this last reply may be used without a check. */
 function isFresh(repliedAt: number, { silentSince, now }: PoolFacts): boolean {
   return repliedAt > Math.max(silentSince, now - FRESH_MS);
 }
 
-/** Whether waiting work needs one more. While connecting fails, they are opened one at a time. */
+/** Reports whether waiting work needs another connection. While connecting fails, opens one at a time. */
 function mayOpen(facts: PoolFacts): boolean {
   const { connections, connecting, waiting, size } = facts;
   const arriving = count(connections, "checking") + connecting;
@@ -171,7 +172,7 @@ function mayOpen(facts: PoolFacts): boolean {
   return !isTried && !isFull(facts);
 }
 
-/** Whether a connection is overdue that was not when one was last opened beside. */
+/** Reports whether a connection became overdue after the last one was opened beside another. */
 function mayOpenBeside(facts: PoolFacts): boolean {
   if (facts.connecting > 0 || isFull(facts)) return false;
 
@@ -180,8 +181,8 @@ function mayOpenBeside(facts: PoolFacts): boolean {
 }
 
 /**
- * Whether no more connections may be opened, whatever the open ones do: it bounds the statements
- * that are left behind on the server.
+ * Reports whether the pool has its maximum of connections, in any state. This limits the statements that
+ * are left behind on the server.
  */
 function isFull({ connections, connecting, size }: PoolFacts): boolean {
   return connections.length + connecting >= 2 * size;

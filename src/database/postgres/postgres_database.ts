@@ -29,19 +29,19 @@ import { verifyTables } from "./tables_verifier.ts";
 import { postgresTokens } from "./tokens.ts";
 import { describeHost, howToRun, parsePostgresUrl, type PostgresUrl } from "./url.ts";
 
-/** A database that was reached. Disposing of it closes the first connection. */
+/** A database with an open first connection. Disposing of it closes that connection. */
 export interface Reached extends Disposable {
   readonly url: PostgresUrl;
   readonly servers: Servers;
-  /** The first connection: it says what the server is, and migrates the schema. */
+  /** The first connection, for migrating the schema and checking the server. */
   readonly connection: Connection;
 }
 
 /**
  * Connects to the first available server of a URL.
  *
- * @param readUrl Reads the URL again, as {@linkcode ServingOptions} has it.
- * @throws {DatabaseError} If there is none. The message says why, in one line.
+ * @param readUrl Reloads the URL: see {@linkcode ServingOptions}.
+ * @throws {DatabaseError} If no server is available. The message says why, in one line.
  */
 export async function reach(
   url: PostgresUrl,
@@ -61,7 +61,7 @@ export interface PostgresDatabase extends Database {
 
 /** How a PostgreSQL database is opened. */
 export interface PostgresOptions {
-  /** `create` creates missing tables; `write` and `read` need them. @default {"create"} */
+  /** `create` creates missing tables; `write` and `read` require them. @default {"create"} */
   readonly access?: DatabaseAccess;
   /**
    * How many batches may be in flight at once, each on its own connection.
@@ -70,20 +70,20 @@ export interface PostgresOptions {
    */
   readonly maxInFlight?: number;
   /**
-   * Whether a server opens it. Then every pool connects before the first plant.
+   * Whether to connect every pool before the first plant, as a server does.
    *
    * @default {false}
    */
   readonly isServing?: boolean;
-  /** Called with the name of the database after its first tables were created. @default does nothing */
+  /** Called with the name of the database after creating its tables. @default does nothing */
   readonly onCreate?: CreationOptions["onCreate"];
-  /** Called with what the operator should look at. @default does nothing */
+  /** Called with problems that the operator should know of. @default does nothing */
   readonly onWarning?: OnWarning | undefined;
-  /** Whether Citus may have distributed the plants: then only the tokens are used. @default {false} */
+  /** Whether to accept plants that Citus has distributed. @default {false} */
   readonly acceptsDistributed?: boolean;
 }
 
-/** Which server of the URL is in use: after a failover it is another one. */
+/** Returns a metric for each server of the URL, which shows the server in use. */
 function hostMetrics({ url, servers }: Reached): readonly DatabaseMetric[] {
   const current = servers.current();
   return url.hosts.map((host) => ({
@@ -96,45 +96,45 @@ function hostMetrics({ url, servers }: Reached): readonly DatabaseMetric[] {
 }
 
 /**
- * How many batches are in flight at once. More need more connections and make the batches smaller,
- * and are hardly faster.
+ * The number of batches in flight at once. More of them need more connections and make batches smaller,
+ * but are hardly faster.
  */
 export const MAX_IN_FLIGHT = 4;
 
 /**
- * The time limit for migrating the schema when a database is opened, in milliseconds. Nothing else
- * bounds the wait for a missing synchronous standby.
+ * The time limit for migrating the schema when a database is opened, in milliseconds. Nothing else limits
+ * the wait for a missing synchronous standby.
  */
 const SCHEMA_TIMEOUT_MS = 10_000;
 /**
- * The time limit of `plant-store migrate`, in milliseconds. A change to a large table takes hours;
- * a signal ends it.
+ * The time limit of `plant-store migrate`, in milliseconds. A change to a large table takes hours. A signal
+ * ends it earlier.
  */
 const MIGRATE_TIMEOUT_MS = 24 * 60 * 60 * 1_000;
 /**
- * How long a migration tries to get a lock, in milliseconds: of `plant-store migrate`, and when a
+ * How long a migration retries to get a lock, in milliseconds: for `plant-store migrate`, and when a
  * database is opened.
  */
 const PATIENCE_MS = { migrate: 120_000, open: SCHEMA_TIMEOUT_MS / 2 };
-/** The time limit of a probe, in milliseconds: a verdict must not be older than a second. */
+/** The time limit of a probe, in milliseconds: its result must not be older than a second. */
 export const PROBE_TIMEOUT_MS = 1_000;
-/** The time limit for asking why a server is silent, in milliseconds. */
+/** The time limit for finding out why a server is silent, in milliseconds. */
 const ASK_TIMEOUT_MS = 1_000;
-/** The time limit for counting a large table, in milliseconds; a signal ends it. */
+/** The time limit for counting a large table, in milliseconds. A signal ends it earlier. */
 const COUNT_TIMEOUT_MS = 24 * 60 * 60 * 1_000;
-/** The time limit for reading, in milliseconds. The server ends a statement at the same time. */
+/** The time limit for reading, in milliseconds, and the statement timeout on the server. */
 export const READ_TIMEOUT_MS = 10_000;
 /**
- * The time limit for a page of plants, in milliseconds: a disk may have to read each row from another
- * place. A second attempt finds the rows of the first in memory.
+ * The time limit for a page of plants, in milliseconds: the disk may have to seek for each row. A second
+ * attempt finds the rows of the first in memory.
  */
 const PAGE_TIMEOUT_MS = 60_000;
 
 /**
- * Opens a database on PostgreSQL, and migrates its schema unless it is only read. Closes the first
- * connection before it opens others. Lost connections are replaced without a log line.
+ * Opens a database on PostgreSQL, and migrates its schema unless the access is `read`. Closes the first
+ * connection before it opens others. Replaces lost connections without a log line.
  *
- * @throws {DatabaseError} If it cannot be used now. The message says why, in one line.
+ * @throws {DatabaseError} If the database cannot be used now. The message says why, in one line.
  */
 export async function openPostgres(
   reached: Reached,
@@ -143,12 +143,12 @@ export async function openPostgres(
   const { url, servers } = reached;
   const { access = "create", maxInFlight = MAX_IN_FLIGHT, isServing = false } = options;
 
-  /** Of every later session, wherever the role's `search_path` leads by then. */
+  /** The `search_path` of every later session, even if the role's changes meanwhile. */
   let searchPath: string | undefined;
   await onFirst(reached, SCHEMA_TIMEOUT_MS, async (connection) => {
     if (!options.acceptsDistributed) await refuseDistributed(connection);
     if (await requireSchema(connection, options)) options.onCreate?.(url.database);
-    // A role that only reads needs less of the tables. If one is missing, its statement fails.
+    // A role that only reads needs fewer privileges. If a table is missing, reading it fails.
     if (access !== "read") searchPath = await verifyTables(connection);
   });
   reached.connection.close();
@@ -163,7 +163,7 @@ export async function openPostgres(
       onSilence: servers.suspect,
     });
 
-  // Plants never wait for tokens. Reads, which wait for no standby, never wait for writes.
+  // Plants never wait for tokens. Reads of tokens, which wait for no standby, never wait for writes.
   const plants = poolOf(maxInFlight, { explainSilence });
   const writing = poolOf(1, { explainSilence });
   const reading = poolOf(1, { replyLimitMs: READ_TIMEOUT_MS });
@@ -173,7 +173,7 @@ export async function openPostgres(
   const close = () => pools.forEach((pool) => pool.close());
 
   if (isServing) {
-    // Otherwise a client would be the first to see that one pool cannot connect.
+    // Otherwise a client would be the first to find that a pool cannot connect.
     const timeoutMs = url.connectTimeoutMs * (url.hosts.length + 1);
     const connect = () =>
       Promise.all(pools.map((pool) => pool.run(({ query }) => query("SELECT 1"), timeoutMs)));
@@ -210,9 +210,9 @@ export async function openPostgres(
 }
 
 /**
- * Opens a database on PostgreSQL for a server: as {@linkcode openPostgres}, with a queue.
+ * Opens a database on PostgreSQL for a server, with {@linkcode openPostgres}, and adds a queue.
  *
- * @throws {DatabaseError} If it cannot be used now. The message says why, in one line.
+ * @throws {DatabaseError} If the database cannot be used now. The message says why, in one line.
  */
 export async function servePostgres(
   reached: Reached,
@@ -229,13 +229,13 @@ export async function servePostgres(
       await plants.probe();
       return [];
     },
-    // What PostgreSQL acknowledged is durable.
+    // Never fails for good: what PostgreSQL has committed stays committed.
     failed: new Promise(() => {}),
   };
 }
 
 /**
- * The plants' store on their pool. The probe uses the same pool, because whatever blocks that pool
+ * Returns the store of plants on a pool. The probe uses the same pool, because whatever blocks that pool
  * blocks every plant.
  *
  * @param onProbe Called with what {@linkcode probe} returns.
@@ -256,7 +256,7 @@ export function plantStore(
 }
 
 /**
- * Migrates the schema, as {@linkcode DatabaseAdapter.migrate} has it.
+ * Migrates the schema: see {@linkcode DatabaseAdapter.migrate}.
  *
  * @throws {DatabaseError} If the database cannot be used, or the role may not create or alter tables.
  */
@@ -280,7 +280,7 @@ export function requireMigratable(reached: Reached): Promise<void> {
   return onFirst(reached, SCHEMA_TIMEOUT_MS, requireCreate);
 }
 
-/** Uses the first connection, for `timeoutMs` at most, and translates failures for the operator. */
+/** Runs a call on the first connection, within `timeoutMs`. Translates failures for the operator. */
 function onFirst<Result>(
   { url, servers, connection }: Reached,
   timeoutMs: number,
@@ -300,12 +300,12 @@ function onFirst<Result>(
   );
 }
 
-/** Asks on a connection of another pool why a server does not reply. */
+/** Finds out why a server does not reply, on a connection of another pool. */
 function whySilent(reading: Pool): Promise<PostgresFailure | undefined> {
   return reading.run(missingStandby, ASK_TIMEOUT_MS).catch(() => undefined);
 }
 
-/** Citus gives each table that it distributes this trigger. Its own catalog is not there without it. */
+/** Citus adds this trigger to each distributed table. Its catalog exists only if Citus is installed. */
 const DISTRIBUTED = `SELECT FROM pg_catalog.pg_trigger JOIN pg_catalog.pg_proc ON pg_proc.oid = tgfoid
   WHERE tgrelid = to_regclass('plants') AND proname = 'citus_truncate_trigger'`;
 
@@ -316,9 +316,9 @@ export async function refuseDistributed({ query }: Connection): Promise<void> {
 }
 
 /**
- * Requires the tables, and migrates them unless the database is only read.
+ * Requires the tables, and migrates them unless the access is `read`.
  *
- * @returns Whether it has created them.
+ * @returns Whether it created them.
  */
 async function requireSchema(
   connection: Connection,
@@ -332,7 +332,7 @@ async function requireSchema(
   if (access === "read")
     throw new DatabaseError(`its tables are those of an older version: ${howToRun("migrate")}`);
 
-  // Of several that start together, one creates them.
+  // If several servers start at the same time, only one creates the tables.
   return (await migrateSchema(connection, PATIENCE_MS.open)).length === MIGRATIONS.length;
 }
 

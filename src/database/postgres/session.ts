@@ -1,7 +1,7 @@
 import { PostgresFailure } from "./errors.ts";
 
 /**
- * Reads back the settings that a 200 depends on, and refuses those that the session cannot change.
+ * Sets and reads back the settings that make a commit durable, and refuses unsafe ones.
  *
  * @param acceptsStandby Whether the session may be read-only, as on a standby.
  * @throws {PostgresFailure} `UNSAFE`, or 25006 if the session is read-only and must not be.
@@ -28,14 +28,13 @@ export async function verifySession(
 }
 
 /**
- * A setting of our own. Only this connection's server process returns it: a pooler drops it, or
- * returns another client's.
+ * A setting of our own, which detects a pooler. A pooler drops it, or returns another client's value.
  */
 export const NONCE = "plant_store.nonce";
 
 /**
- * Settings that change what statements store and return. Given when a connection starts, they override
- * those of the role, the database and `postgresql.conf`.
+ * Settings that change what statements store and return. Sent when a connection starts, they override the
+ * settings of the role, the database and `postgresql.conf`.
  */
 export const SESSION_SETTINGS = {
   // "off" stores an absent tag as the text 'NULL'.
@@ -45,15 +44,15 @@ export const SESSION_SETTINGS = {
   row_security: "off",
 } as const;
 
-/** Marks in `version()` of engines that only speak PostgreSQL's protocol. */
+/** Substrings of `version()` in other engines that speak PostgreSQL's protocol. */
 const ENGINES = [
   ["CockroachDB", "CockroachDB"],
   ["-YB-", "YugabyteDB"],
 ] as const;
 
 /**
- * With `data_sync_retry`, a failed fsync is retried, and may succeed without having written
- * anything.
+ * The settings with which the server may lose commits. With `data_sync_retry` it retries a failed fsync,
+ * which may succeed without writing anything.
  */
 const UNSAFE_SETTINGS = {
   fsync: "off",
@@ -63,8 +62,7 @@ const UNSAFE_SETTINGS = {
 } as const;
 
 /**
- * The settings that decide whether a commit is durable. Null if the server does not know the
- * setting.
+ * The settings that decide whether a commit is durable; null if the server does not have the setting.
  */
 export type Durability = Readonly<Record<keyof typeof UNSAFE_SETTINGS, string | null>>;
 
@@ -88,9 +86,9 @@ function refuse(reason: string): never {
 }
 
 /**
- * Sets `synchronous_commit` for the session, so that no reload changes it, and reads everything
- * that {@linkcode verifySession} needs. `on` waits for the disk here and on a synchronous standby;
- * `remote_apply`, if it is set already, waits for more.
+ * Sets `synchronous_commit` for the session, so that a reload cannot change it, and reads all that
+ * {@linkcode verifySession} checks. `on` waits for the disks of the primary and of a synchronous standby.
+ * Keeps `remote_apply`, which waits for more.
  */
 const SESSION = `SELECT ${DURABILITY},
   version() AS version,
