@@ -9,7 +9,10 @@ import { counted, formatBytes } from "./formatting.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
 import { warningsTo } from "./terminal.ts";
 
-/** A path that ends with a slash, `.` or `..`, which is a directory; or `-`, which scripts take for stdout. */
+/**
+ * Matches a path that ends with a slash, `.` or `..`, which is a directory; and `-`, which usually
+ * means stdout.
+ */
 const NO_FILE = /(?:^|\/)\.{0,2}$|^-$/;
 
 /**
@@ -41,11 +44,11 @@ async function run({ argument, flags, adapter, io }: Call): Promise<void> {
   }
 
   const count = parseInteger({ name: "--keep", text: keep }, 1, 999_999);
-  // A shell makes an empty one from an unset variable.
+  // A shell turns an unset variable into an empty argument.
   if (argument === "" || (existsSync(argument) && !statSync(argument).isDirectory()))
     throw new CommandError(`Cannot back up to "${argument}": expected a directory`);
 
-  // In UTC: twice a year, a local time comes again.
+  // In UTC, because local times repeat when clocks go back.
   const name = `plants-${new Date().toISOString().slice(0, 19).replaceAll(":", "")}Z.db`;
   const prune = () => pruneIn(argument, { name, keep: count, warn: io.stderr });
   await copyTo(join(argument, name), { database, io, flags, prune });
@@ -86,14 +89,14 @@ async function copyTo(target: string, { database, io, flags, prune }: CopyOption
   }
 }
 
-/** The names of dated backups, which sort by their dates. */
+/** Matches the names of dated backups, which sort by date. */
 const DATED = /^plants-\d{4}-\d\d-\d\dT\d{6}Z\.db$/;
 
 /**
- * Deletes the oldest dated backups but the last so many. If one is dated later than the new one, the
- * clock is wrong now or was wrong then: nothing is deleted.
+ * Deletes all dated backups except the newest `keep`. Deletes nothing if a backup is dated later
+ * than the new one: the clock is or was wrong.
  *
- * @returns The names of those that were deleted.
+ * @returns The names of the deleted backups.
  */
 function pruneIn(
   directory: string,
@@ -115,7 +118,7 @@ function pruneIn(
     try {
       unlinkSync(join(directory, file));
     } catch (error) {
-      // Of two backups at once, the other one has deleted it.
+      // Another backup, running at the same time, has deleted it.
       if ((error as NodeJS.ErrnoException).code === "ENOENT") continue;
       throw new CommandError(
         `Backed up to "${join(directory, name)}", but cannot delete "${join(directory, file)}": ${reasonOf(error)}`,

@@ -5,8 +5,8 @@ import { JSON_FLAG, printResult } from "./result.ts";
 import { writeOutput } from "./terminal.ts";
 
 /**
- * `plant-store check`: a server does not start on a file that was found corrupt, until a check
- * finds it sound.
+ * `plant-store check`: a server does not start on a file marked as corrupt until a check finds it
+ * sound.
  */
 export const check: Subcommand = {
   usage: "check",

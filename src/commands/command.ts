@@ -7,24 +7,24 @@ import type { Io } from "./terminal.ts";
 
 /** A command of the program. */
 export interface Subcommand {
-  /** Its name and its arguments, such as `backup <file>`. */
+  /** The name and the arguments, such as `backup <file>`. */
   readonly usage: string;
   readonly description: string;
   /**
-   * Its flags in the order of its help, each with its meaning and its default. @default
-   * {@linkcode DATABASE_FLAGS}
+   * The flags in the order of the help, each with its meaning and its default. @default {@linkcode
+   * DATABASE_FLAGS}
    */
   readonly flags?: readonly (readonly [flag: string, meaning?: string, preset?: string])[];
-  /** More of its help, behind the flags. @default none */
+  /** Returns more help, which follows the flags. @default none */
   readonly help?: () => string;
-  /** The end of its help. */
+  /** An example, at the end of the help. */
   readonly example: string;
   /**
-   * Runs it.
+   * Runs the command.
    *
    * @throws {ConfigError} On a usage error.
-   * @throws {CommandError} If it failed. So does a `DatabaseError`, and a `QuietFailure`, which
-   *   prints nothing.
+   * @throws {CommandError} If the command failed. A `DatabaseError` means the same, and so does a
+   *   `QuietFailure`, which prints nothing.
    */
   readonly run: (call: Call) => Promise<void>;
 }
@@ -45,7 +45,7 @@ export interface Call {
   readonly config: () => Promise<Config>;
   /** The file of settings that was read. */
   readonly settingsFile: string | undefined;
-  /** Sentences on variables that are overruled or mistyped. */
+  /** Returns warnings of overruled or mistyped variables. */
   readonly ignored: () => readonly string[];
   /** The adapter of the database that the configuration names. */
   readonly adapter: () => Promise<DatabaseAdapter>;
@@ -66,11 +66,11 @@ export const DATABASE_FLAGS = [
   SETTINGS_FLAG,
 ] as const;
 
-/** The columns of `--help`. */
+/** The width of `--help`, in columns. */
 export const HELP_WIDTH = 80;
 const INDENT = 6;
 
-/** The help for all settings, by group, in `serve --help`. */
+/** Returns the help for all settings, by group, for `serve --help`. */
 export function settingsHelp(): string {
   const groups = Map.groupBy(Object.values<Setting<unknown>>(SETTINGS), ({ group }) => group);
   return Array.from(
@@ -94,7 +94,7 @@ function settingHelp(setting: Setting<unknown>): string {
   return `${heading}\n${wrapped.replace(/^/gm, " ".repeat(INDENT))}`;
 }
 
-/** The meaning as a sentence in plain text. The README has it as Markdown. */
+/** Returns the meaning as a sentence in plain text. The source is Markdown, for the README. */
 function sentenceOf({ meaning }: Setting<unknown>): string {
   const text = meaning.replaceAll("`", "");
   return `${text.charAt(0).toUpperCase()}${text.slice(1)}`;

@@ -12,7 +12,7 @@ takes a cell that begins with =, +, - or @ for a formula. Import reads JSON.`;
 
 /**
  * `plant-store export`: memory does not grow with the number of plants. Of a file that is marked as
- * corrupt, it writes what can be read.
+ * corrupt, it writes all readable plants.
  */
 export const exportPlants: Subcommand = {
   usage: "export",
@@ -48,17 +48,22 @@ async function write(io: Io, text: string): Promise<void> {
   await eventLoopTurn();
 }
 
-/** The line of a plant. JSON holds any integer, but `JSON.stringify` takes no bigint. */
+/**
+ * Returns a plant as a line of JSON. JSON holds any integer, but `JSON.stringify` refuses a bigint.
+ */
 export function jsonLine(plant: NewPlant): string {
   const id = Number(plant.id);
   const line = `${JSON.stringify({ ...plant, id })}\n`;
-  // A double rounds an id past 2^53. In the line, the id comes first.
+  // A double rounds an id past 2^53. The id is the first member of the line.
   return Number.isSafeInteger(id) ? line : line.replace(`${id}`, `${plant.id}`);
 }
 
 const CSV_FIELDS = ["id", ...PLANT_FIELDS] as const;
 
-/** RFC 4180. PostgreSQL reads an empty field as NULL, and one with quotes as an empty text. */
+/**
+ * Returns a plant as a record of CSV (RFC 4180). PostgreSQL reads an empty field as NULL, and `""`
+ * as an empty text.
+ */
 function csvRecord(plant: NewPlant): string {
   return `${CSV_FIELDS.map((field) => csvField(columnValue(plant, field))).join(",")}\r\n`;
 }

@@ -3,13 +3,10 @@ import { SETTINGS } from "../settings/settings.ts";
 import type { Subcommand } from "./command.ts";
 import { writeOutput } from "./terminal.ts";
 
-/** Where `serve` listens without any settings. */
+/** The URL of `serve` without any settings. */
 const DEFAULT_SERVER = `http://${SETTINGS.host.variables.HOST}:${SETTINGS.port.variables.PORT}`;
 
-/**
- * `plant-store openapi`. The URL of the server is absolute: a file has no URL that it could be
- * relative to.
- */
+/** `plant-store openapi`. The URL of the server is absolute, because a file has no base URL. */
 export const openapi: Subcommand = {
   usage: "openapi",
   description: "Print the OpenAPI document",

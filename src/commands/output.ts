@@ -4,36 +4,38 @@ import { promisify } from "node:util";
 import { pause, withDeadline } from "../async/timers.ts";
 import type { LogOutput } from "../telemetry/logging.ts";
 
-/** How many bytes of log lines may wait to be written, before further ones are dropped. */
+/** The maximum size of waiting log lines, in bytes. Further lines are dropped. */
 const MAX_WAITING_BYTES = 2 ** 20;
 
 /**
- * How much is written together. A pipe takes so little in one piece (`PIPE_BUF`): more could be
- * broken by the lines of another process.
+ * The maximum size of one write. Writes to a pipe are atomic only up to `PIPE_BUF`: lines of
+ * another process could split a larger one.
  */
 const PIECE_BYTES = { pipe: 4_096, other: 65_536 };
 
-/** How long to wait if another process made the pipe non-blocking and it is full, in milliseconds. */
+/**
+ * How long to wait if the pipe is full and another process made it non-blocking, in milliseconds.
+ */
 const FULL_PIPE_PAUSE_MS = 10;
 
 /**
- * stdout or stderr. Writes in a thread of the runtime's pool: a reader that is slow, or a disk that
- * hangs, blocks that thread and nothing else.
+ * An output stream, stdout or stderr. It writes in a thread of the runtime's pool: a slow reader or
+ * a hanging disk blocks only that thread.
  *
- * Unlike `process.stdout` and `process.stderr`, it leaves the flags of the open file alone, which
- * other processes share (https://github.com/oven-sh/bun/issues/35956).
+ * Unlike `process.stdout` and `process.stderr`, it does not change the flags of the open file,
+ * which other processes share (https://github.com/oven-sh/bun/issues/35956).
  */
 export class Output implements LogOutput {
   readonly #fd: number;
   readonly #pieceBytes: number;
-  /** In their order. The first ones are being written. */
+  /** The pieces in order. The first ones are being written. */
   readonly #waiting: Piece[] = [];
   #waitingBytes = 0;
   #isWriting = false;
-  /** Lost lines of the log that are not reported yet. */
+  /** The number of lost lines that have not been reported yet. */
   #lost = 0;
   #lostInAll = 0;
-  /** Whether a wait for the reader ended before it had taken all. */
+  /** Whether a wait for the reader timed out. */
   #isGivenUp = false;
 
   /** @param fd 1 for stdout, 2 for stderr. */
@@ -45,7 +47,7 @@ export class Output implements LogOutput {
   /**
    * Writes a text after those before it.
    *
-   * @throws {Error} The system's error, with its code, if the text or the end of it is lost.
+   * @throws {Error} The system's error, with its code, if the text, or its end, is lost.
    */
   write(text: string): Promise<void> {
     return new Promise((resolve, reject) => {
@@ -56,7 +58,7 @@ export class Output implements LogOutput {
   /** Writes a line of the log; see {@linkcode LogOutput}. */
   log(line: string, lostLine: (lost: number) => string): void {
     const lost = this.#lost;
-    // After a loss, drop lines until half of the room is free: one gap, not many.
+    // After a loss, drop lines until half of the space is free, to leave one gap instead of many.
     if (this.#waitingBytes > MAX_WAITING_BYTES / (lost > 0 ? 2 : 1)) {
       this.#lose();
       return;
@@ -79,7 +81,7 @@ export class Output implements LogOutput {
     this.#lostInAll++;
   }
 
-  /** How many lines of the log were lost since the start. */
+  /** Returns how many lines of the log were lost since the start. */
   lostLines(): number {
     return this.#lostInAll;
   }
@@ -89,7 +91,10 @@ export class Output implements LogOutput {
     this.write(text).catch(() => {});
   }
 
-  /** Resolves once what was written is out. Gives its reader up for good after `limitMs` milliseconds. */
+  /**
+   * Resolves once everything is written. Gives up on the reader for good after `limitMs`
+   * milliseconds.
+   */
   async drain(limitMs = Number.POSITIVE_INFINITY): Promise<void> {
     if (this.#isGivenUp) return;
     const end = this.write("").then(
@@ -121,7 +126,7 @@ export class Output implements LogOutput {
     this.#isWriting = false;
   }
 
-  /** How many of the waiting pieces are written together. */
+  /** Returns how many of the waiting pieces to write together. */
   #countOfNext(): number {
     let bytes = 0;
     const end = this.#waiting.findIndex((piece) => (bytes += piece.size) > this.#pieceBytes);
@@ -141,12 +146,12 @@ export class Output implements LogOutput {
   }
 }
 
-/** A text that waits. */
+/** A text that waits to be written. */
 interface Piece {
   readonly text: string;
-  /** In bytes. */
+  /** The size in bytes. */
   readonly size: number;
-  /** Called once it is written, or with the error if it, or the end of it, is lost. */
+  /** Called once the text is written, or with the error if the text, or its end, is lost. */
   readonly settle: (error: unknown) => void;
 }
 
@@ -154,7 +159,7 @@ function isPipe(fd: number): boolean {
   try {
     return fstatSync(fd).isFIFO();
   } catch {
-    // It was closed before the program began.
+    // The stream was closed before the program began.
     return false;
   }
 }

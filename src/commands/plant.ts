@@ -42,7 +42,7 @@ export const PLANT_COMMANDS: readonly Subcommand[] = [
         await using opened = await openForWriting({ onWarning: warningsTo(io) });
         const plants = inOrder(ids, (await withAbort(opened.find(ids), io.stop)) ?? stopped());
 
-        // Before they are deleted: what cannot be printed is kept.
+        // Print plants before deleting them: a plant that cannot be printed is kept.
         await writeOutput(io, plants.map(jsonLine).join(""));
         if (io.stop.aborted) stopped();
         await opened.delete(plants.map(({ id }) => id));
@@ -79,16 +79,16 @@ function parseId(text: string): bigint {
   throw refusal({ name: "id", text }, `expected an integer from ${INT64_MIN} to ${INT64_MAX}`);
 }
 
-/** The plants in the order in which their ids were typed, each once. */
+/** Returns the plants in the order of the typed ids, each once. */
 function inOrder(ids: readonly bigint[], plants: readonly NewPlant[]): readonly NewPlant[] {
   const byId = new Map(plants.map((plant) => [plant.id, plant]));
   return [...new Set(ids)].flatMap((id) => byId.get(id) ?? []);
 }
 
-/** How many missing ids a message names. */
+/** The maximum number of missing ids in a message. */
 const NAMED_IDS = 10;
 
-/** @throws {CommandError} If a plant is missing: it names the ids. */
+/** @throws {CommandError} If a plant is missing: the message names the ids. */
 function requireAll(ids: readonly bigint[], plants: readonly NewPlant[], database: string): void {
   const found = new Set(plants.map(({ id }) => id));
   const missing = [...new Set(ids).difference(found)];

@@ -5,8 +5,8 @@ import { writeOutput } from "./terminal.ts";
 export const JSON_FLAG = ["--json", "Print the result as one line of JSON, for programs"] as const;
 
 /**
- * Prints what a command found or did: with `--json` as one line of JSON on stdout, otherwise as
- * people read it. A command that did not do its work has no result: it throws.
+ * Prints the result of a command: with `--json` as one line of JSON on stdout, otherwise for
+ * people. A failed command throws instead.
  *
  * @param print Prints the result for people.
  */

@@ -23,7 +23,7 @@ export const serve: Subcommand = {
     call.flags["check"] === true ? checkOnly(call) : runService(await call.config(), call.io, call),
 };
 
-/** For scripts every refusal is a usage error. */
+/** Runs `serve --check`. For scripts, every refusal is a usage error. */
 async function checkOnly({ io, config, ignored }: Call): Promise<void> {
   const warn = (sentence: string) => io.stderr(`${sentence}\n`);
   ignored().forEach(warn);

@@ -5,40 +5,42 @@ import type { LogOutput } from "../telemetry/logging.ts";
 /** The input and output of commands, and the signal that stops them. */
 export interface Io {
   /**
-   * Writes a piece of a result. Resolves when it accepts more, and rejects with the system's error,
-   * which has the code `EPIPE` if the reader of a pipe has ended.
+   * Writes a piece of a result. Resolves when the output accepts more. Rejects with the system's
+   * error, which has the code `EPIPE` if the reader of a pipe has exited.
    */
   readonly write: (chunk: string) => Promise<void>;
 
-  /** Prints a message for people, after those before it, even if their reader is slow. */
+  /** Prints a message for people, after all earlier ones, even if the reader is slow. */
   readonly stderr: (text: string) => void;
 
   /**
-   * Resolves once they are out. Await it between many.
+   * Resolves once the messages are written. Await it between many messages.
    *
-   * @param limitMs After this time their reader is given up, in milliseconds. @default no limit
+   * @param limitMs How long to wait for the reader, in milliseconds. @default no limit
    */
   readonly printed: (limitMs?: number) => Promise<void>;
 
-  /** The log of a server. It goes to stderr too, but loses lines rather than grow without bound. */
+  /**
+   * The log of a server. It also goes to stderr, but drops lines instead of growing without bound.
+   */
   readonly log: LogOutput;
 
   /** Whether stderr is a terminal. */
   readonly isTerminal: boolean;
-  /** Whether that terminal shows colors: `TERM`, and https://no-color.org */
+  /** Whether the terminal shows colors, by `TERM` and https://no-color.org */
   readonly hasColors: boolean;
-  /** Whether stdin and stderr are terminals: somebody can be asked. */
+  /** Whether stdin and stderr are terminals, so that a command can ask. */
   readonly canAsk: boolean;
 
-  /** The file of settings that is read if it exists and the command line names no other. */
+  /** The default file of settings, if it exists and the command line names no other. */
   readonly settingsFile: string | undefined;
 
-  /** Standard input. Call it once. */
+  /** Returns standard input. Call it once. */
   readonly stdin: () => ReadableStream<Uint8Array>;
 
   /** Aborted by the first SIGTERM, SIGINT or SIGQUIT, or by SIGHUP without a listener. */
   readonly stop: AbortSignal;
-  /** Handles SIGHUP from then on. */
+  /** Sets the listener for SIGHUP. */
   readonly onHangup: (listener: () => void) => void;
 }
 
@@ -49,10 +51,10 @@ export function warningsTo({ stderr }: Pick<Io, "stderr">): OnWarning {
 }
 
 /**
- * Writes a command's result, or a piece of it, once the messages before it are out: both may go to
- * one terminal.
+ * Writes a command's result, or a piece of it, once earlier messages are written: both may go to
+ * the same terminal.
  *
- * @throws {QuietFailure} If the reader of a pipe has ended.
+ * @throws {QuietFailure} If the reader of a pipe has exited.
  * @throws {CommandError} If writing fails otherwise, for example on a full disk.
  */
 export async function writeOutput(

@@ -100,7 +100,7 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
   },
 ];
 
-/** Stores a token, and prints it; deletes it again if it cannot be printed. */
+/** Stores a token, and prints it. Deletes it again if printing fails. */
 async function createToken({ argument: name, flags, adapter, io }: Call): Promise<void> {
   const { name: database, openForWriting, howToRun } = await adapter();
 
@@ -133,7 +133,7 @@ async function createToken({ argument: name, flags, adapter, io }: Call): Promis
       throw new CommandError(`Cannot ${action} in "${database}": ${reason}`);
     }
 
-    // A token that could not be printed is lost, but it would be accepted.
+    // A token that could not be printed is lost, but would still be accepted.
     await writeOutput(io, `${token}\n`).catch(async (error) => {
       await tokens.delete(name);
       throw error;
@@ -188,7 +188,7 @@ async function confirmDelete(
   const question = `Delete token ${quoted(name)} from "${database}"? Clients that use it are refused.`;
   stderr(`${escapeControls(question)} [y/N] `);
 
-  // A terminal hands over a whole line, which it has shown, unless the input or the wait ends.
+  // A terminal returns a whole line, and has echoed it, unless the input or the wait ends.
   const read = await withAbort(stdin().getReader().read(), stop);
   const answer = new TextDecoder().decode(read?.value);
   if (!answer.endsWith("\n")) stderr("\n");
@@ -211,7 +211,8 @@ async function changeTokens(
 ): Promise<void> {
   const database = await adapter();
   const { name, openForWriting } = database;
-  // A request without a response may still be committed. What `token list` prints, a failover may take back.
+  // A request without a response may still be committed. A failover may undo a state that `token
+  // list` has shown.
   const advice = "it may be done: run it again";
   return withTokens(openForWriting, { action, database: name, advice }, (tokens) =>
     change(tokens, database),
@@ -248,7 +249,7 @@ const HEADER = ["NAME", "STATUS", "SCOPES", "CREATED (UTC)", "EXPIRES (UTC)", "L
 function table(records: readonly TokenRecord[]): string {
   const rows = records.map((token) => {
     const times = [token.createdAt, token.expiresAt, token.lastUsedAt].map(minute);
-    // SQL, or an import from a stranger's database, may have made any name.
+    // A name created with SQL, or imported from another database, may have any characters.
     return [escapeControls(token.name), tokenStatus(token), token.scopes.join(" "), ...times];
   });
   const lines = [HEADER, ...rows];

@@ -23,7 +23,7 @@ import { staticFile } from "./static_file.ts";
  */
 export const DOCS_FILES = ["swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"] as const;
 
-/** The files of Swagger UI. Each runtime has its own way to load them. */
+/** The files of Swagger UI. Each runtime loads them in its own way. */
 export type DocsFiles = Readonly<Record<(typeof DOCS_FILES)[number], Blob>>;
 
 const HEADERS = { "content-security-policy": POLICY, "x-content-type-options": "nosniff" };

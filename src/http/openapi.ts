@@ -9,7 +9,7 @@ import { type Access, PATHS } from "./paths.ts";
 import { EXAMPLE, plantsApi } from "./plants.ts";
 import { EXTRA_HEADERS } from "./responses.ts";
 
-/** The version of the interface, from its contract. The program has a version of its own. */
+/** The version of the API, from its contract. The program has its own version. */
 const API_VERSION = "1.0.0";
 
 const DOCUMENTATION: Omit<OpenAPIV3.Document, "openapi" | "paths" | "servers"> = {
@@ -43,11 +43,10 @@ interface Built {
 }
 
 /**
- * The OpenAPI document. The module contains it, and the executable generates it: what that needs is
- * larger than the rest of the module.
+ * Returns the OpenAPI document. The module contains it; the executable generates it. The generator
+ * is larger than the rest of the module.
  *
- * @param server Where clients find the API; may be relative to the document (OpenAPI 3.0.4, section
- *   4.8.5).
+ * @param server The URL of the API; may be relative to the document (OpenAPI 3.0.4, section 4.8.5).
  */
 export async function openApiDocument(server: OpenAPIV3.ServerObject): Promise<OpenAPIV3.Document> {
   // The generator takes longer to load than the rest of the app. With the global set, a bundler sees
@@ -63,7 +62,7 @@ export async function openApiDocument(server: OpenAPIV3.ServerObject): Promise<O
  * valid OpenAPI 3.0: the missing parts are filled in from the table of errors.
  */
 async function generateDocument({ swagger }: typeof Generator): Promise<OpenAPIV3.Document> {
-  // These routes are described, and never called.
+  // These routes are only described, never called.
   const api = plantsApi({ add: async () => "added" }, async () => new Uint8Array());
   const generator = new Elysia().use(swagger({ documentation: DOCUMENTATION })).use(api);
 
@@ -79,12 +78,12 @@ async function generateDocument({ swagger }: typeof Generator): Promise<OpenAPIV
   return document;
 }
 
-/** `$id` is the name of a schema in Elysia, and not a key of OpenAPI 3.0. */
+/** Omits `$id`: it is the name of a schema in Elysia, but not a key of OpenAPI 3.0. */
 function withoutId(key: string, value: unknown): unknown {
   return key === "$id" ? undefined : value;
 }
 
-/** Fills in what the generator does not know of an operation. */
+/** Fills in the parts of an operation that the generator does not know. */
 function completeOperation(operation: OpenAPIV3.OperationObject, access: Access): void {
   operation.description = `${operation.description}\n\n${OPERATION_HELP}`;
   if (access !== "public") operation.security = [{ bearer: [] }];
@@ -123,7 +122,7 @@ function errorTable(): string {
   return ["| status | error | when |", "| --- | --- | --- |", ...rows].join("\n");
 }
 
-/** The generator also lists form data and plain text, which return 415. */
+/** Removes form data and plain text, which the generator also lists, but which return 415. */
 function onlyJson(
   holder: OpenAPIV3.RequestBodyObject | OpenAPIV3.ResponseObject,
   examples: Record<string, OpenAPIV3.ExampleObject> | undefined,
@@ -169,13 +168,17 @@ const RESPONSE_EXAMPLES = Object.fromEntries(
   }),
 );
 
-/** The examples of a response with a plant. Of other schemas, the properties have examples. */
+/**
+ * Returns the examples of a response with a plant. In other schemas, the properties have examples.
+ */
 function responseExamples({ content }: OpenAPIV3.ResponseObject) {
   const schema = content?.["application/json"]?.schema as OpenAPIV3.ReferenceObject | undefined;
   return schema?.$ref === "#/components/schemas/Plant" ? RESPONSE_EXAMPLES : undefined;
 }
 
-/** Every header that a response to one of these causes may have, with its values by cause. */
+/**
+ * Returns the headers that a response to one of these causes may have, with their values by cause.
+ */
 function headersOf(codes: readonly ErrorCode[]): Record<string, OpenAPIV3.HeaderObject> {
   const headers: Record<string, OpenAPIV3.HeaderObject> = {};
 

@@ -16,7 +16,7 @@ export function staticFile(
     prepared ??= prepare(load);
     const { content, gzip, digest } = await prepared;
 
-    // A client that names gzip takes it: no browser or proxy sends `gzip;q=0`.
+    // A client that names gzip accepts it: no browser or proxy sends `gzip;q=0`.
     const isGzip = gzip !== undefined && requested.get("accept-encoding")?.includes("gzip");
     // Two representations, two validators (RFC 9110, section 8.8.3.3).
     const etag = `"${digest}${isGzip ? "-gzip" : ""}"`;
@@ -27,7 +27,7 @@ export function staticFile(
       ...(gzip && { vary: "accept-encoding" }),
     };
 
-    // Finds it in a list, and after the `W/` of a proxy that compresses by itself.
+    // Find the ETag in a list too, and after the `W/` of a proxy that compresses responses.
     const known = requested.get("if-none-match");
     if (known === "*" || known?.includes(etag)) {
       return new Response(null, { status: 304, headers: common });
@@ -38,7 +38,7 @@ export function staticFile(
   };
 }
 
-/** Loads a file, compresses it, and makes the digest that its ETag has. */
+/** Loads a file, compresses it, and computes the digest for its ETag. */
 async function prepare(load: () => Promise<Blob>) {
   const content = await load();
   const compressing = content.stream().pipeThrough(new CompressionStream("gzip"));
@@ -48,6 +48,6 @@ async function prepare(load: () => Promise<Blob>) {
   const bytes = Array.from(hash.subarray(0, 16));
   const digest = bytes.map((byte) => byte.toString(16).padStart(2, "0")).join("");
 
-  // A picture is compressed already.
+  // Gzip makes a picture larger: it is compressed already.
   return { content, gzip: gzip.length < content.size ? gzip : undefined, digest };
 }
