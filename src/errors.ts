@@ -181,8 +181,8 @@ export class PlantStoreError extends Error {
   }
 
   /**
-   * Recognizes an error by its mark and code, not by its class: a program may load two copies of
-   * this module, or run tests in another realm. A subclass recognizes only its own instances.
+   * Recognizes an error by its mark and code, not its class: a program may load two copies of this
+   * module, or use several realms. A subclass recognizes only its own instances.
    */
   static override [Symbol.hasInstance](error: unknown): error is PlantStoreError {
     if (this !== PlantStoreError) return Function.prototype[Symbol.hasInstance].call(this, error);
@@ -193,8 +193,8 @@ export class PlantStoreError extends Error {
   }
 
   /**
-   * @param message A sentence for the client: what is wrong and where; never SQL, a path or a
-   *   token.
+   * @param message A sentence that tells the client the fault and its place. It must not contain
+   *   SQL, paths or tokens.
    */
   constructor(
     code: ErrorCode,

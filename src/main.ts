@@ -16,8 +16,8 @@ const LAST_WORDS_MS = 3_000;
 const EXIT_MS = 100;
 
 /**
- * Signals within this time count as one press of Ctrl-C, in milliseconds: npx and `bun run` forward
- * a signal that the terminal has sent to every process.
+ * Signals within this time count as one press of Ctrl-C, in milliseconds. The terminal signals
+ * every process, and npx and `bun run` forward the signal again.
  */
 const SAME_PRESS_MS = 500;
 

@@ -1,6 +1,6 @@
 /**
- * All that the core takes of `node:crypto`, which Bun, Deno and Node have: it is type-checked
- * without the types of any of them. Many times as fast as `crypto.subtle` for short texts.
+ * The only function of `node:crypto` in the core, which is type-checked without the types of Bun,
+ * Deno or Node. For short texts it is many times as fast as `crypto.subtle`.
  *
  * @returns The digest of a text in UTF-8 (FIPS 180-4), in 32 bytes or in base64 with its padding.
  */

@@ -8,8 +8,8 @@ import { MAX_TOKEN_LENGTH, requireStaticTokens, unknownToken } from "./token_for
  * up digests: a check costs the same for any number of tokens, and for a token that is nearly
  * right.
  *
- * @param tokens At least one. Each has 16 to 8,192 characters, of those that RFC 6750 allows
- *   (section 2.1).
+ * @param tokens At least one token. Each has 16 to 8,192 of the characters that RFC 6750, section
+ *   2.1, allows.
  * @throws {TypeError} If the list is empty, or a token cannot be used. The message has the token's
  *   position in the list, not the token.
  *

@@ -18,8 +18,8 @@ export interface TokenCacheOptions {
    */
   readonly staticTokens?: readonly string[] | undefined;
   /**
-   * How long a stored token with the scope `write` is accepted after the tokens were last read, in
-   * milliseconds: a revocation takes effect within this time, even if the database hangs.
+   * How long a stored token with the scope `write` is accepted after the last read of the tokens,
+   * in milliseconds. Revocations take effect within this time, even if the database hangs.
    *
    * @default {Infinity}
    */

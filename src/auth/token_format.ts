@@ -9,8 +9,8 @@ const CHECK_CHARACTERS = 6;
 
 /**
  * Creates a bearer token: a prefix that people and secret scanners recognize, 190 random bits, and
- * a checksum that tells a mistyped token from an unknown one. Its characters need no quotes in a
- * shell or a header (RFC 6750, section 2.1).
+ * a checksum that detects mistyped tokens. Its characters need no quotes in a shell or a header
+ * (RFC 6750, section 2.1).
  *
  * @returns The token, for its bearer only, and its SHA-256 digest, to be stored.
  *

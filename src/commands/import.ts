@@ -311,7 +311,7 @@ async function openDatabase(url: string, io: Io): Promise<Source> {
       try {
         for await (const page of reader.tokenPages()) tokens.push(...page);
       } catch (error) {
-        // What can be read of a corrupt database is added.
+        // Add everything readable in a corrupt database.
         if (!(error instanceof DatabaseError))
           throw toCommandError(error, { action: "read the tokens", database: adapter.name });
         io.stderr(`${error.message}\n`);
@@ -329,7 +329,7 @@ async function openDatabase(url: string, io: Io): Promise<Source> {
             yield items.slice(start, start + BATCH_ITEMS);
         }
       } catch (error) {
-        // What can be read of a corrupt database is added.
+        // Add everything readable in a corrupt database.
         if (error instanceof DatabaseError) failure = error;
         else
           throw toCommandError(error, {

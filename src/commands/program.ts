@@ -241,8 +241,8 @@ function withoutPasswords(text: string): string {
 }
 
 /**
- * Prints one line for an error that its reader can act on. Any other error is a bug: it prints the
- * stack.
+ * Prints an error, and returns the exit code. An error that the user can act on takes one line. Any
+ * other error is a bug, with its stack.
  */
 function toExitCode(error: unknown, stderr: Io["stderr"]): number {
   // Closing the database failed as well: the first error says more.

@@ -3,16 +3,16 @@ import type { NewPlant } from "../plant/plant.ts";
 /**
  * The outcome of adding one plant:
  *
- * - `added`: it was not stored before, and is now;
+ * - `added`: the plant was not stored before, and is now;
  * - `present`: the identical plant was stored before; nothing changed;
  * - `conflict`: a different plant has the id, and is unchanged.
  */
 export type AddOutcome = "added" | "present" | "conflict";
 
 /**
- * What a store returns for one plant: its outcome, or `unavailable` if this call did not store it,
- * for example because another transaction has locked its row. Adding it again later is safe, and
- * its client gets `storage_unavailable`.
+ * A store's result for one plant: its outcome, or `unavailable` if this call did not store it. For
+ * example, another transaction has locked its row. Adding the plant again later is safe; its client
+ * gets `storage_unavailable`.
  */
 export type StoreOutcome = AddOutcome | "unavailable";
 

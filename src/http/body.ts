@@ -89,8 +89,8 @@ function isJsonInUtf8(contentType = ""): boolean {
 }
 
 /**
- * Refuses an `Expect` that Bun does not answer, because it compares the value case-sensitively: the
- * client would wait for a 100 in vain (RFC 9110, section 10.1.1).
+ * Refuses an `Expect` that Bun ignores because of its case: the client would wait in vain for a 100
+ * (RFC 9110, section 10.1.1).
  */
 function requireSent(expect: string | undefined): void {
   if (isBun && expect !== undefined && expect !== "100-continue") {
@@ -194,7 +194,7 @@ export async function readPieces(
  *
  * - 413: a framework around the app has a limit of its own, below this one.
  * - A TypeError: something read the body before (Fetch standard, section 5.3). That is a bug of the
- *   program: the plant may be good, and its client must not give up.
+ *   program: the plant may be valid, and the client must retry.
  * - Anything else: the client is gone.
  */
 function rethrowAsCause(cause: unknown): never {

@@ -59,8 +59,8 @@ const TEMPORARY: readonly number[] = [408, 425, 429];
  * - 200 with `application/json` and the fields that were sent: the plant is stored.
  * - 4xx with an Error of the Plant Store: the plant is refused.
  * - Anything else: the plant may be stored, and is sent again. Examples are a network error, a
- *   truncated response, a status of 500 or above, a redirect (it is not followed), and the page of
- *   a proxy, a login or a captive portal.
+ *   truncated response, a status of 500 or above, and a proxy's or login's page. Redirects are not
+ *   followed.
  *
  * Makes up to eight attempts of at most ten seconds each. In between it waits for `Retry-After`,
  * plus exponential backoff with full jitter. Each attempt gets `init`. A generated client can use

@@ -43,9 +43,9 @@ export interface ReadinessOptions {
 }
 
 /**
- * Turns a costly probe into a cheap check whether a plant could be stored now. One probe runs at a
- * time, and its verdict is used again while it is fresh. A stale verdict is never used (RFC 9111
- * section 4.2.4): the check waits for the next probe, and rejects once that has run for
+ * Returns a cheap check whether a plant could be stored now, based on a costly probe. One probe
+ * runs at a time, and its verdict is reused while it is fresh. A stale verdict is never used (RFC
+ * 9111 section 4.2.4): the check waits for the next probe, and rejects once that has run for
  * `timeoutMs`.
  *
  * @param probe Resolves if a plant could be stored now, to the result of the check.

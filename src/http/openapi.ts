@@ -96,7 +96,10 @@ function completeOperation(operation: OpenAPIV3.OperationObject, access: Access)
   operation.responses["default"] = OTHER_ERROR;
 }
 
-/** What follows the description of every operation, with all causes: even those that belong to no operation. */
+/**
+ * The text after the description of every operation. It lists all causes, even those that belong to
+ * no operation.
+ */
 const OPERATION_HELP = [
   "To try it, click Authorize and paste a token. The first start prints one; `plant-store token create NAME` creates more.",
   "",

@@ -124,10 +124,9 @@ function regExpOf(pattern: string): RegExp {
  * - It has a short host: Elysia would not find the path.
  * - It is a bare path: Bun gives that if the Host header is empty or missing (HTTP/1.0).
  *
- * The URL is replaced in place, because a second request would share the body with the first.
- * It stays configurable: a Proxy around a request, as in h3 and Next.js, must not report another
- * value for a property that is fixed (ECMA-262, section 10.5.8).
- * Nothing here uses the host.
+ * The URL is replaced in place, because a second request would share the body with the first. The
+ * property stays configurable, because h3 and Next.js wrap requests in a Proxy, which must report a
+ * fixed property unchanged (ECMA-262, section 10.5.8). Nothing here uses the host.
  */
 export function findAndNormalize(
   request: Request,
@@ -154,7 +153,7 @@ export function findAndNormalize(
 const SHORTEST_ORIGIN = 11;
 
 /**
- * Where to look for the slash that begins the path. After "http://", which is one character shorter,
- * this skips the first character of the host: it is never a slash.
+ * Where the search for the path's slash begins. After "http://", which is shorter by one, it skips
+ * the first character of the host, which is never a slash.
  */
 const AFTER_SCHEME = "https://".length;

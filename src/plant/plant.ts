@@ -42,15 +42,12 @@ interface KindValues {
   readonly text: string;
 }
 
-/**
- * The kind of a field. Each database has a table of kinds, so a kind that one lacks is a type
- * error.
- */
+/** The kind of a field. Each database has a table of all kinds: a missing entry is a type error. */
 export type FieldKind = keyof KindValues;
 
 /** The operations on values of a kind. */
 interface Kind<Value> {
-  /** What is wrong with a member of a JSON object, for its sender; `undefined` if it can be kept. */
+  /** Returns why a member of a JSON object is refused; `undefined` if it is valid. */
   faultOf(value: unknown): string | undefined;
 
   /** Whether two values are the same. */
@@ -101,7 +98,7 @@ export function isRequired(field: keyof Plant): boolean {
 /** The value of a field. */
 export type FieldValue = NonNullable<Plant[keyof Plant]>;
 
-/** What is wrong with a member of a JSON object, for its sender; `undefined` if it can be kept. */
+/** Returns why a member of a JSON object is refused; `undefined` if it is valid. */
 export function faultOf(field: keyof Plant, value: unknown): string | undefined {
   if (value === undefined) return isRequired(field) ? "is missing" : undefined;
   return kindOfField(field).faultOf(value);

@@ -15,10 +15,10 @@ interface Handlers {
 type HttpServerOptions = Pick<Config, "host" | "port" | "tls" | "trustProxy" | "requestTimeoutMs">;
 
 /**
- * How long a connection may be idle, in seconds: longer than proxies keep one for their next
- * request (Caddy 120, Go 90, nginx and AWS's load balancers 60). The proxy must close first, or its
- * next request fails on a closed connection. A stalled body has the same timeout. Bun allows 12
- * seconds for the headers.
+ * How long a connection may be idle, in seconds. Proxies keep idle connections for less (Caddy 120,
+ * Go 90, nginx and AWS's load balancers 60). The proxy must close first, or its next request fails
+ * on a closed connection. A stalled body has the same timeout. Bun allows 12 seconds for the
+ * headers.
  */
 const IDLE_TIMEOUT_S = 130;
 
@@ -98,8 +98,8 @@ export class HttpServer {
   }
 
   /**
-   * Resolves once no request has arrived and no response has left for {@linkcode QUIET_MS}: a
-   * client that got its response may send another request on the same connection.
+   * Resolves once no request has arrived and no response has left for {@linkcode QUIET_MS}. After a
+   * response, a client may send another request on the same connection.
    *
    * @param limitMs How long to wait at most, in milliseconds.
    */

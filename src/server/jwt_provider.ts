@@ -42,7 +42,7 @@ interface Service {
 
 /**
  * Accepts the JWTs of an identity provider beside the server's own tokens, if a provider is set.
- * Fetches the keys in the background, now and when they are old: a wrong URL is logged before a
+ * Fetches the keys in the background, now and when they are old. So a wrong URL is logged before a
  * client is refused, and no token waits for a slow provider.
  */
 export function acceptJwts(

@@ -6,16 +6,16 @@ import { providerFault } from "./jwt_provider.ts";
 import { loadTracing, requireSafePlace } from "./service.ts";
 
 /**
- * Checks, without starting, everything that can make a start fail: the variables and files of its
- * settings, the address and the port, and the database, which is neither created nor migrated. The
- * server may run.
+ * Checks, without starting, whether a start would fail: checks the settings and their files, the
+ * address and the port, and the database. Neither creates nor migrates the database. The server may
+ * be running.
  *
  * @param onWarning Receives a sentence about a problem that does not prevent a start, such as a
- *   port in use, or an identity provider that does not respond.
+ *   port in use or an unreachable identity provider.
  * @returns A sentence about the effect of a start on the database.
  * @throws {ConfigError} If a file or a variable cannot be used.
- * @throws {CommandError} If this machine does not have the address, if the user may not use the port, or
- *   if in production the database may be lost where it is.
+ * @throws {CommandError} If this machine does not have the address, the user may not use the port,
+ *   or, in production, the database could be lost.
  * @throws {DatabaseError} If the database cannot be opened.
  */
 export async function checkStart(

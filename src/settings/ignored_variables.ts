@@ -10,8 +10,7 @@ const MAX_DISTANCE = 2;
 const MIN_LENGTH = 8;
 
 /**
- * Finds variables that nothing reads: those that `--database` overrules, and those with a letter or
- * two of a setting's name wrong.
+ * Finds ignored variables: those that `--database` overrules, and misspelled names of settings.
  *
  * @returns A sentence for each, without its value.
  */

@@ -81,9 +81,8 @@ export interface JwtAuthenticator {
   /**
    * Validates a token. Returns the verdict, not a promise, if the token is remembered or malformed.
    *
-   * @throws {PlantStoreError} `queue_full` if more than 1,000 tokens wait to be verified or for
-   *   keys, if the provider's keys are unavailable, or if the token's key may be newer than the
-   *   cached ones.
+   * @throws {PlantStoreError} `queue_full` if the provider's keys are unavailable, if the token's
+   *   key may be newer than the cached ones, or if more than 1,000 tokens wait.
    */
   (token: string): Verdict | Promise<Verdict>;
 
@@ -100,17 +99,17 @@ export interface JwtAuthenticator {
  * rules of RFC 8725, signatures are asymmetric, and `iss`, `aud` and `exp` are required. `nbf` is
  * honoured. Clocks may differ by 30 seconds. ID, refresh and logout tokens are refused.
  *
- * The first token fetches the keys. Keys older than 5 minutes are fetched again in the background. A
- * token that cannot be verified fetches them again, at most every 10 seconds: the provider may sign
- * with a new key, even under the id of the old one. A withdrawn key is accepted for at most 10 minutes,
- * or for 24 hours while the provider is unreachable.
+ * The first token triggers a fetch of the keys. Keys older than 5 minutes are refreshed in the
+ * background. A token that cannot be verified triggers a fetch, at most every 10 seconds. The
+ * provider may sign with a new key, even under the id of the old one. A withdrawn key is accepted
+ * for at most 10 minutes, or for 24 hours while the provider is unreachable.
  *
  * An accepted token is remembered until it expires or the keys change. At most half of the
  * processors verify tokens.
  *
- * @throws {TypeError} If `issuer` or `audience` is missing: tokens for anybody would be accepted. If
- *   `algorithms` has none, or one that is not accepted: a shared secret, say. If `scope` or one of
- *   `subjects` cannot be used.
+ * @throws {TypeError} If `issuer` or `audience` is missing: tokens for other services would be
+ *   accepted. If `algorithms` is empty, or has an unsupported one, such as HMAC. If `scope` or one
+ *   of `subjects` cannot be used.
  *
  * @example
  * ```ts
@@ -174,7 +173,7 @@ export function jwtAuthenticator(options: JwtOptions): JwtAuthenticator {
       remember(digest, { verdict, expiresAt, generation });
       return verdict;
     } catch (error) {
-      // Anything else is not a verdict: after a 401 a client would throw its token away.
+      // Anything else is not a verdict: after a 401, a client would discard its token.
       if (!(error instanceof errors.JOSEError)) throw error;
       return refused(refusalOf(error, options));
     } finally {
@@ -265,7 +264,7 @@ export function subjectFault(subject: unknown): string | undefined {
 
   const star = subject.indexOf("*");
   if (star === -1) return undefined;
-  // Otherwise `repo:garden*` would let the strangers of `repo:garden-of-strangers` in.
+  // Otherwise `repo:garden*` would also accept `repo:garden-of-strangers`.
   return star === subject.length - 1 && /[:/|]\*$/.test(subject)
     ? undefined
     : "`*` must be the last character, after a `:`, `/` or `|`";
@@ -409,7 +408,7 @@ function hasNotSigned(error: unknown): boolean {
 }
 
 /**
- * Returns the type of a token that is not for an API (RFC 8725, section 3.12), by the claims of
+ * Returns the type of a token that is not for an API (RFC 8725, section 3.12). Uses the claims of
  * Keycloak (`typ`), of Cognito (`token_use`), of Django's Simple JWT (`token_type`), and of OpenID
  * Connect Core, section 3.1.3.6 and 3.3.2.11.
  */

@@ -67,8 +67,8 @@ const MAX_WAITING = 1_000;
  * Fetches and caches the keys of an identity provider. jose parses and selects them.
  *
  * A token that cannot be verified triggers a fetch, at most once a cooldown. Until then, a token
- * with an unknown key is neither accepted nor refused: only a fetch that began after the token
- * arrived can show that its key is not published.
+ * with an unknown key gets no verdict: only a fetch that began after its arrival shows that the key
+ * is not published.
  *
  * @throws {TypeError} If `jwksUrl` or `timeoutMs` cannot be used.
  */
@@ -121,8 +121,8 @@ export function providerKeys(options: ProviderKeysOptions) {
    * Finds the keys that fit a token's header, after a fetch if one is necessary.
    *
    * @returns The keys; if none fits, why the token is refused.
-   * @throws {PlantStoreError} `queue_full` if the keys are unavailable, or if the token's key is unknown
-   *   and may have been published since the last fetch; or if too many tokens wait for keys.
+   * @throws {PlantStoreError} `queue_full` if the keys are unavailable, if too many tokens wait for
+   *   keys, or if the token's key may have been published since the last fetch.
    */
   async function find(header: JWTHeaderParameters): Promise<FoundKeys | string> {
     const begunBefore = begun;
@@ -210,7 +210,7 @@ export function providerKeys(options: ProviderKeysOptions) {
  * Imports or uses a key with jose. For a key that cannot be used, jose throws a `TypeError`, Web
  * Cryptography a `DOMException`, and Bun's a `SyntaxError` too.
  *
- * @throws {JOSEError} Whatever is wrong, `JWKSInvalid` if it is the key.
+ * @throws {JOSEError} After any failure; `JWKSInvalid` if the key cannot be used.
  */
 export async function usingKey<Result>(use: () => Promise<Result>): Promise<Result> {
   try {
@@ -221,7 +221,10 @@ export async function usingKey<Result>(use: () => Promise<Result>): Promise<Resu
   }
 }
 
-/** Whether jose refuses to verify with a key (RFC 7518, section 3.3). It imports such a key. */
+/**
+ * Whether a key is too short for jose (RFC 7518, section 3.3), which imports it but refuses to
+ * verify with it.
+ */
 function isShort({ algorithm }: CryptoKey): boolean {
   return "modulusLength" in algorithm && Number(algorithm.modulusLength) < 2_048;
 }

@@ -1,6 +1,6 @@
 /**
- * Returns the part of a URL that messages and the log may have: without the password before the
- * host, and without the query, which may have a key.
+ * Returns the part of a URL that messages and the log may have: neither the password before the
+ * host, nor the query, which may have a key.
  *
  * @returns `undefined` if the text is not a URL.
  */
