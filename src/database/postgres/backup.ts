@@ -13,14 +13,14 @@ import { textArray } from "./schema.ts";
 import { readTokens } from "./tokens.ts";
 import { howToRun, type PostgresUrl } from "./url.ts";
 
-/** How many rows a page of a snapshot has: 64 MB, if each has the longest name of a body. Two are in memory. */
+/** The number of rows in a page of a snapshot: at most 64 MB. Two pages are in memory. */
 const PAGE_ROWS = 1_000;
 
 /**
- * Opens a snapshot of the plants and tokens, even on a standby, and while servers run. It lasts as long as one
- * transaction: a migration waits for it.
+ * Opens a snapshot of the plants and tokens, even on a standby or while servers run. It is one transaction, so a
+ * migration waits until it is closed.
  *
- * @param options `onWarning` is called with what a newer version has added, which is left out.
+ * @param options `onWarning` is called if a newer version has added columns, which are not read.
  * @throws {DatabaseError} If the database cannot be read. The message says why, in one line.
  */
 export async function openSnapshot(
@@ -38,11 +38,11 @@ export async function openSnapshot(
     for (;;) {
       const rows = await fetching;
       if (rows.length === 0) return;
-      // The server reads the next page while this one is stored.
+      // Fetch the next page while the caller stores this one.
       fetching = fetch();
-      // Awaited with the next page, or never if this one cannot be stored.
+      // The next round awaits it. If the caller fails to store this page, nothing does.
       fetching.catch(() => {});
-      // Only then is it sent: storing a page leaves the thread for nothing.
+      // Let the request leave now: storing a page blocks the thread.
       await eventLoopTurn();
       yield rows.map(plantFrom);
     }
@@ -65,7 +65,7 @@ export async function openSnapshot(
   }
 }
 
-/** Prefers a primary: a standby may lag. */
+/** Connects to a primary, or else to a standby, which may lag. */
 async function connect(url: PostgresUrl): Promise<Connection> {
   const servers = failover(url);
   const options = { statementTimeoutMs: 0 };
@@ -85,18 +85,18 @@ async function requireTables(connection: Connection, onWarning?: OnWarning): Pro
 }
 
 /**
- * Reads the table from its beginning to its end and sorts it. By the index, each row of a large table would be read
- * from another place of the disk.
+ * Disables index scans, so that PostgreSQL reads the table sequentially and sorts it. An index scan of a large table
+ * would seek for each row.
  */
 const BEGIN = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
   SET LOCAL idle_in_transaction_session_timeout = 0;
   SET LOCAL enable_indexscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL cursor_tuple_fraction = 1`;
 
 /**
- * Creates the tables if there are none, and requires that they have no plants and tokens: before a backup is checked,
+ * Creates missing tables, and requires that they have no plants or tokens. Called before the check of the backup,
  * which may take minutes.
  *
- * @throws {DatabaseError} If they have any, or the role may not create tables.
+ * @throws {DatabaseError} If there are plants or tokens, or the role may not create tables.
  */
 export async function prepareRestore({ connection, url }: Reached): Promise<void> {
   await withDatabaseError("restore into", url.database, async () => {
@@ -110,11 +110,11 @@ export async function prepareRestore({ connection, url }: Reached): Promise<void
 const LOCK_PATIENCE_MS = 5_000;
 
 /**
- * Fills a database with the plants and tokens of a snapshot, in one transaction. Creates the tables if there are none.
+ * Fills an empty database with the plants and tokens of a snapshot, in one transaction.
  *
- * @returns The number of plants, and what became of the tokens; `undefined` if stopped: then nothing was stored.
- * @throws {DatabaseError} If there are plants or tokens already, or it cannot be written. Then nothing
- *   was stored. The message says why, in one line.
+ * @returns The number of plants and the state of the tokens; `undefined` if stopped, with nothing stored.
+ * @throws {DatabaseError} If the database is not empty, or cannot be written. Nothing is stored. The message says
+ *   why, in one line.
  */
 export async function restoreSnapshot(
   { connection, url }: Reached,
@@ -133,7 +133,7 @@ export async function restoreSnapshot(
       plants += page.length;
     }
     const stored = await copy.end();
-    // An operator's trigger may leave some out.
+    // An operator's trigger may have skipped some.
     if (stored !== plants)
       throw new DatabaseError(
         `it stored ${stored} of ${plants} plants: drop the trigger that discards rows`,
@@ -145,7 +145,7 @@ export async function restoreSnapshot(
   });
 }
 
-/** Servers can read meanwhile, and store nothing. */
+/** Locks the tables: servers can read them, but store nothing. */
 const LOCK = `BEGIN; SET LOCAL lock_timeout = '5s'; SET LOCAL statement_timeout = 0;
   LOCK TABLE plants, tokens IN EXCLUSIVE MODE`;
 
@@ -172,7 +172,7 @@ async function insertTokens({ query }: Connection, { tokens }: Snapshot): Promis
   ]);
 }
 
-/** With a new revision, running servers read them. */
+/** Inserts the tokens and changes the revision, so that running servers reload them. */
 const INSERT_TOKENS = `WITH inserted AS (
     INSERT INTO tokens (name, digest, scopes, created_at, expires_at, revoked_at, last_used_at)
     SELECT unnest($1::text[]), unnest($2::bytea[]), unnest($3::text[]), unnest($4::timestamptz[]),
@@ -180,7 +180,7 @@ const INSERT_TOKENS = `WITH inserted AS (
   INSERT INTO token_revision (id, revision) VALUES (1, (random() * 9007199254740991)::bigint)
     ON CONFLICT (id) DO UPDATE SET revision = excluded.revision`;
 
-/** The names of the tokens that are accepted. */
+/** Returns the names of the accepted tokens. */
 function activeIn({ tokens }: Snapshot): readonly string[] {
   return tokens.filter((token) => tokenStatus(token) === "active").map(({ name }) => name);
 }

@@ -21,8 +21,8 @@ type Migration = (typeof MIGRATIONS)[number];
 const LEDGER = "plant_store_migrations";
 
 /**
- * The contents of the current schema, and another one with a ledger. The catalog shows even unreadable
- * tables.
+ * Describes the current schema, and finds another schema with a ledger. Reads the catalog, which shows even
+ * tables that the role may not read.
  */
 const CONTENTS = `SELECT current_schema() AS schema, count(*)::int AS tables,
   count(*) FILTER (WHERE tablename = '${LEDGER}') > 0 AS has_ledger,
@@ -47,9 +47,9 @@ interface Contents {
 /**
  * Returns the migrations to apply: all of them if the schema is empty.
  *
- * @param onWarning Called with what later versions have added.
- * @throws {DatabaseError} If the schema belongs to another application, or a newer plant-store has done more than
- *   to add; or another schema has the tables.
+ * @param onWarning Called if a later version has added tables or columns.
+ * @throws {DatabaseError} If the schema belongs to another application or to an incompatible newer plant-store, or
+ *   if another schema has the tables.
  */
 export async function pendingMigrations(
   connection: Connection,
@@ -80,10 +80,10 @@ export async function pendingMigrations(
 }
 
 /**
- * Requires the privileges without which {@linkcode migrateSchema} fails. Only the owner of the tables, who owns
- * the ledger as well, may alter them.
+ * Requires the privileges for {@linkcode migrateSchema}. Only the owner of the tables may alter them, and the same
+ * role owns the ledger.
  *
- * @throws {DatabaseError} If the role does not have them.
+ * @throws {DatabaseError} If the role lacks a privilege.
  */
 export async function requireCreate({ query }: Connection): Promise<void> {
   const [{ may_migrate }] = (await query(
@@ -93,7 +93,7 @@ export async function requireCreate({ query }: Connection): Promise<void> {
   if (!may_migrate) throw new DatabaseError(NO_CREATE);
 }
 
-/** The migrations that are not in the ledger. */
+/** Returns the migrations that are not in the ledger. */
 async function unapplied(
   { query }: Connection,
   onWarning: OnWarning,
@@ -114,19 +114,18 @@ interface LedgerRow {
 const LOCK = 0x706c6e74;
 
 /**
- * How long a migration waits for a lock on a table, in milliseconds. Every plant of every server
- * waits behind it for as long.
+ * The `lock_timeout` of a migration, in milliseconds. Meanwhile the plants of all servers wait behind it.
  */
 const LOCK_TIMEOUT_MS = 1_000;
-/** How long the plants that waited have before the next attempt, in milliseconds. */
+/** The pause before the next attempt, in milliseconds, in which waiting plants are stored. */
 const LOCK_PAUSE_MS = 2_000;
 
 /**
- * The SQL of a migration, as one transaction. A change to a large table has no time limit, but the
- * wait for its lock has.
+ * Returns the SQL of a migration, as one transaction. Changing a large table has no time limit, but waiting
+ * for its lock has one.
  */
 export function scriptOf({ tag, when, sql }: Migration): string {
-  // Who does not know the first migration has another program's tables.
+  // A version that does not know the first migration is another program, so mark no additions.
   const entry = when === MIGRATIONS[0]?.when ? tag : ledgerEntry(tag, sql);
   return `BEGIN;
 DO $$ BEGIN PERFORM pg_advisory_xact_lock(${LOCK}); END $$;
@@ -140,14 +139,14 @@ COMMIT;
 }
 
 /**
- * Migrates the schema, with one transaction for each migration. Any number of servers may do so at
- * once: the others wait, up to the session's statement_timeout, and find it done. Closing the
- * connection releases the lock. While another session, such as pg_dump's, has a lock on a table, a
- * migration tries again and again.
+ * Migrates the schema, with one transaction for each migration. Several servers may call this at the same
+ * time: one migrates, and the others wait, up to the session's `statement_timeout`, and find nothing left to
+ * do. Closing the connection releases the advisory lock. While another session, such as pg_dump, locks a
+ * table, a migration is retried.
  *
- * @param patienceMs How long to try, in milliseconds.
+ * @param patienceMs How long to retry, in milliseconds.
  * @returns The migrations that this server applied.
- * @throws {DatabaseError} As {@linkcode pendingMigrations}; or if the role may not create or alter tables,
+ * @throws {DatabaseError} As {@linkcode pendingMigrations}. Also if the role may not create or alter tables,
  *   or another session keeps its lock.
  */
 export async function migrateSchema(
@@ -170,7 +169,7 @@ export async function migrateSchema(
   return pending;
 }
 
-/** Applies a migration, and tries again while another session has a lock on its table. */
+/** Applies a migration. Retries while another session has a lock on its table. */
 async function apply(
   connection: Connection,
   migration: Migration,
@@ -205,7 +204,7 @@ interface Holder {
   readonly program: string | null;
 }
 
-/** Any role sees these, of other roles too. A batch has its lock for milliseconds. */
+/** Selects transactions with a lock in the schema. Any role sees those of all roles. */
 const HOLDERS = `SELECT DISTINCT pid, virtualtransaction AS transaction,
     coalesce(nullif(application_name, ''), backend_type) AS program
   FROM pg_catalog.pg_locks JOIN pg_catalog.pg_stat_activity USING (pid)
@@ -213,7 +212,7 @@ const HOLDERS = `SELECT DISTINCT pid, virtualtransaction AS transaction,
     (SELECT oid FROM pg_catalog.pg_class WHERE relnamespace = current_schema()::regnamespace)
   ORDER BY pid`;
 
-/** Names the transactions that have had their locks all the time. */
+/** Names the transactions that held a lock before and after an attempt. A batch holds one for milliseconds. */
 function inBoth(before: readonly Holder[], after: readonly Holder[]): string {
   const known = new Set(before.map(({ transaction }) => transaction));
   const names = after
@@ -226,15 +225,15 @@ const NO_CREATE =
   "the user may not create or alter tables: run plant-store migrate once, with the URL of a user who may";
 
 /**
- * The first migration finds the names taken by another application, which `PostgresFailure` says. A
- * later one stands beside tables with plants: whoever made another schema for it would lose them.
+ * Returns the advice for a name that is taken. In the first migration another application has the name, and
+ * the message of `PostgresFailure` advises a new schema. Later that advice would hide the stored plants.
  */
 const nameTaken = (migration: Migration) =>
   migration === MIGRATIONS[0]
     ? undefined
     : `migration ${migration.tag} makes a table, a column or a type that exists already: rename that one, and migrate again`;
 
-/** Why a migration fails, by the SQLSTATE, and what to do. */
+/** The reasons why a migration fails, by SQLSTATE, with what to do. */
 const REFUSALS: Readonly<Record<string, (migration: Migration) => string | undefined>> = {
   // insufficient_privilege
   "42501": () => NO_CREATE,

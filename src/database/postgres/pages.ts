@@ -8,18 +8,17 @@ import { plantFrom, type PlantRow, ROW } from "./postgres_plants.ts";
 import { COLUMN_KINDS, plants } from "./schema.ts";
 
 /**
- * Reads a page of plants, ordered by id, from this id on, and returns once the synchronous standby
- * has it.
+ * Reads a page of plants from this id on, ordered by id, and returns once the synchronous standby has it.
  *
- * PostgreSQL shows rows that no standby has, if a crash or the end of a server process interrupted a
- * commit that waited. Even an empty page waits: an old primary, whose standby was promoted, lacks the
- * newest plants, and can no longer commit.
+ * PostgreSQL shows rows that are not on any standby, if a crash or the end of a backend interrupted a commit
+ * that waited. Even an empty page waits: an old primary, whose standby was promoted, lacks the newest plants
+ * and can no longer commit.
  *
- * It is one piece of work on one connection. Read on one server and committed on another, a page
- * could have plants that a failover has taken back.
+ * Reading and waiting use the same connection. If another server confirmed the page, it could contain plants
+ * that a failover has lost.
  */
 export function durablePage(from: bigint): Work<readonly NewPlant[]> {
-  // The parameters that Drizzle knows are numbers, the limits of a page. The other one is `from`.
+  // Drizzle fills in the limits, which are numbers. The other parameter is `from`.
   const parameters = SELECT_PAGE.params.map((value) =>
     String(typeof value === "number" ? value : from),
   );
@@ -32,15 +31,15 @@ export function durablePage(from: bigint): Work<readonly NewPlant[]> {
 }
 
 /**
- * A commit that changes no row and needs no privilege. It waits for the synchronous standby, and
- * commits wait in the order of the WAL: so the standby also has what was read before.
+ * Commits without changing a row; needs no privilege. The commit waits for the synchronous standby, in WAL
+ * order, so the standby then also has all rows that were read before.
  */
 export const COMMIT_NOTHING = "SELECT pg_logical_emit_message(true, 'plant-store', '')";
 
-/** Drizzle writes the statement once; a connection runs it. */
+/** Builds the SQL of the statement, once. The statement runs on a `Connection`. */
 const db = drizzle.mock();
 
-/** The next rows. Citus lets each node end at the limit, which it would not within a window. */
+/** The next rows. The limit is in a subquery, because Citus does not push it down through a window. */
 const next = db
   .select(ROW)
   .from(plants)
@@ -49,13 +48,13 @@ const next = db
   .limit(PAGE_PLANTS)
   .as("next");
 
-/** How long the fields of a row are, in bytes. */
+/** The length of a row's fields, in bytes. */
 const rowBytes = sql.join(
   PLANT_FIELDS.map((field) => sql`coalesce(${COLUMN_KINDS[kindOf(field)].bytes(next[field])}, 0)`),
   sql` + `,
 );
 
-/** These rows, each with how long those before it are. */
+/** The next rows, each with the total length of the rows before it. */
 const page = db
   .select({
     ...next._.selectedFields,
@@ -64,7 +63,7 @@ const page = db
   .from(next)
   .as("page");
 
-/** A page ends after the plant that makes it long enough. */
+/** Selects a page: it ends after the row with which it reaches the maximum length. */
 const SELECT_PAGE = db
   .select()
   .from(page)

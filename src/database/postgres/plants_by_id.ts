@@ -7,10 +7,9 @@ import type { Work } from "./pool.ts";
 import { plantFrom, type PlantRow, ROW } from "./postgres_plants.ts";
 import { bigintArray, plants } from "./schema.ts";
 
-// What an operator does with single plants, and how many there are. Finding and deleting return once
-// the synchronous standby has what was found or deleted.
+// Finds, deletes and counts plants, for commands. Finding and deleting also wait for the synchronous standby.
 
-/** Drizzle writes each statement once; a connection runs it. */
+/** Builds the SQL of the statements, once. The statements run on a `Connection`. */
 const db = drizzle.mock();
 
 const isOne: SQL = sql`${plants.id} = ANY(${sql.placeholder("ids")}::bigint[])`;
@@ -30,7 +29,7 @@ export function findPlants(ids: readonly bigint[]): Work<readonly NewPlant[]> {
   };
 }
 
-/** Deletes the plants with these ids. An earlier attempt, whose reply was lost, may have done so. */
+/** Deletes the plants with these ids. An earlier attempt may have deleted them already. */
 export function deletePlants(ids: readonly bigint[]): Work<void> {
   return async ({ query }) => {
     await query(DELETE, [bigintArray(ids)]);
@@ -38,7 +37,7 @@ export function deletePlants(ids: readonly bigint[]): Work<void> {
   };
 }
 
-/** Counts the plants, however long that takes. */
+/** Counts the plants, without a statement timeout. */
 export const countPlants: Work<number> = async ({ query, script }) => {
   await script("SET statement_timeout = 0");
   const [row] = await query<{ readonly count: string }>(COUNT);

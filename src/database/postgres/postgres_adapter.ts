@@ -14,7 +14,7 @@ import { describePostgresUrl, howToRun, parsePostgresUrl, type PostgresUrl } fro
 
 const SCHEMES = ["postgres:", "postgresql:"];
 
-/** PostgreSQL, on one primary, and the format of its backups. */
+/** Returns the kind of database for PostgreSQL with one primary. `backups` is the format of its backups. */
 export function postgres(backups: BackupFormat): DatabaseKind {
   return {
     name: "PostgreSQL",
@@ -27,9 +27,9 @@ export function postgres(backups: BackupFormat): DatabaseKind {
   };
 }
 
-/** A database on a PostgreSQL server. Loads the client only when it is used. */
+/** Returns the adapter of a database on PostgreSQL. Loads the client only when needed. */
 export function postgresAdapter(url: PostgresUrl, backups: BackupFormat): DatabaseAdapter {
-  /** Connects, and uses what was reached. */
+  /** Connects, and calls `use` with the connection. */
   async function onServer<Result>(
     use: (room: typeof PostgresDatabase, reached: PostgresDatabase.Reached) => Promise<Result>,
     readUrl?: ServingOptions["readUrl"],
@@ -77,7 +77,7 @@ export function postgresAdapter(url: PostgresUrl, backups: BackupFormat): Databa
     restore: (source, options) =>
       onServer(async (_, reached) => {
         const { prepareRestore, restoreSnapshot } = await import("./backup.ts");
-        // It may wait for a standby.
+        // Preparing may wait for a standby.
         await withAbort(prepareRestore(reached), options.stop);
         if (options.stop.aborted) return undefined;
         await using snapshot = await backups.open(source, options);

@@ -5,7 +5,7 @@ import type { FieldKind, FieldValue, NewPlant } from "../../plant/plant.ts";
 
 const bytes = customType<{ data: Uint8Array; driverData: Uint8Array }>({ dataType: () => "bytea" });
 
-/** A moment, to the millisecond, as a `Date`. */
+/** A timestamp to the millisecond, as a `Date`. */
 const instant = (name: string) => timestamp(name, { withTimezone: true, precision: 3 });
 
 /** The plants. Clients choose the id. */
@@ -23,7 +23,7 @@ export const tokens = pgTable("tokens", {
   expiresAt: instant("expires_at"),
   revokedAt: instant("revoked_at"),
   lastUsedAt: instant("last_used_at"),
-  /** What the bearer may do, separated by spaces (RFC 6749, section 3.3). */
+  /** The scopes, separated by spaces (RFC 6749, section 3.3). */
   scopes: text().notNull(),
 });
 
@@ -36,22 +36,22 @@ export const tokenRevision = pgTable("token_revision", {
   revision: bigint({ mode: "bigint" }).notNull(),
 });
 
-/** A few rows. A probe writes one of them, which commits as a plant does and touches no plant. */
+/** Rows for probes. A probe updates one of them, and so commits like a plant without changing one. */
 export const probes = pgTable("probes", {
   id: integer().primaryKey(),
   probedAt: instant("probed_at").notNull(),
 });
 
-/** What the statements need to know of a kind of fields. */
+/** How the statements treat a kind of field. */
 interface ColumnKind {
-  /** Values as a PostgreSQL array literal; `undefined` is NULL. */
+  /** Formats values as a PostgreSQL array literal; `undefined` becomes NULL. */
   array(values: readonly (FieldValue | undefined)[]): string;
 
-  /** How long a value is, in bytes, in SQL. */
+  /** Returns the SQL expression for the length of a value, in bytes. */
   bytes(column: SQLWrapper): SQL;
 }
 
-/** The kinds of fields. The schema above has the type of each column. */
+/** The kinds of fields. The schema above declares the type of each column. */
 export const COLUMN_KINDS: Readonly<Record<FieldKind, ColumnKind>> = {
   text: { array: textArray, bytes: (column) => sql`octet_length(${column})` },
 };
@@ -62,8 +62,8 @@ export function bigintArray(values: readonly bigint[]): string {
 }
 
 /**
- * An array of texts as a PostgreSQL literal; `undefined` is NULL. It is exact for every text, even
- * "" and "NULL" (https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO).
+ * Formats texts as a PostgreSQL array literal; `undefined` becomes NULL. Exact for every text, even "" and
+ * "NULL" (https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO).
  */
 export function textArray(values: readonly (string | undefined)[]): string {
   return `{${values.map((value) => (value === undefined ? "NULL" : quoted(value))).join(",")}}`;
@@ -76,7 +76,7 @@ function quoted(text: string): string {
   return /\p{Cc}/u.test(text) ? `"${escaped(text)}"` : JSON.stringify(text);
 }
 
-/** Works on UTF-16 code units: if most are escaped, `replaceAll` takes up to ten times as long. */
+/** Escapes UTF-16 code units in a loop: `replaceAll` takes up to ten times as long if most are escaped. */
 function escaped(text: string): string {
   const units = new Uint16Array(2 * text.length);
   let length = 0;

@@ -2,14 +2,13 @@ import type { Connection } from "./connection.ts";
 import { PostgresFailure } from "./errors.ts";
 
 /**
- * Verifies what no statement would report: that the tables are in one schema, and survive a crash. The
- * lack of a privilege would show late, and only sometimes: a new plant needs fewer than a retry.
+ * Verifies that the tables are in one schema and survive a crash, which no statement would report. Also
+ * verifies the privileges: a missing one would show late, because a new plant needs fewer than a retry.
  *
- * Nothing else is verified. Other changes of an operator make a statement fail, or its outcome no
- * success: each row that is inserted or found is compared with what was sent. Only a trigger that runs
- * after that may change a plant that gets a 200.
+ * Nothing else needs a check. After any other change by an operator, a statement fails, or the comparison of
+ * each row with the sent plant does. Only a trigger that runs later can change an acknowledged plant.
  *
- * @returns The schema, as an identifier.
+ * @returns The schema, quoted as an identifier.
  * @throws {PostgresFailure} `UNSAFE`. The message says in one line what is wrong, and what to do.
  */
 export async function verifyTables({ query }: Connection): Promise<string> {
@@ -39,18 +38,18 @@ function unlogged({ unlogged: name }: Table): string | undefined {
   return `${name} is UNLOGGED, so a crash of PostgreSQL would empty it: ALTER TABLE ${name} SET LOGGED`;
 }
 
-/** A table of the migrations, as found. */
+/** A row of {@linkcode TABLES}. */
 interface Table {
   readonly name: string;
-  /** As an identifier. Null if the table is missing, or is a view. */
+  /** Quoted as an identifier. Null if the table is missing or is a view. */
   readonly schema: string | null;
-  /** The table or one of its partitions, if it is UNLOGGED. */
+  /** The name of the table or of a partition, if that is UNLOGGED. */
   readonly unlogged: string | null;
-  /** Privileges that a server needs, and the role lacks. Locking a row to read it needs UPDATE. */
+  /** Privileges that a server needs and the role lacks. `FOR KEY SHARE` needs UPDATE. */
   readonly missing_privileges: string | null;
 }
 
-/** One row for each table. It takes no lock, so it never waits. */
+/** Selects a row for each table. Takes no lock, so it never waits. */
 const TABLES = `SELECT name, quote_ident(nspname) AS schema,
     (SELECT min(part.relname) FROM pg_catalog.pg_class AS part WHERE part.relpersistence <> 'p'
       AND (part.oid = found.oid OR part.oid IN (SELECT relid FROM pg_partition_tree(found.oid)))) AS unlogged,

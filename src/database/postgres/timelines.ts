@@ -2,13 +2,13 @@ import type { Connection } from "./connection.ts";
 import { codeOf, PostgresFailure } from "./errors.ts";
 
 /**
- * Refuses a primary whose timeline is older than one that was seen before: its standby was promoted,
- * and it still runs. Without this, a pause of the new primary would lead back to the old one, where
- * revoked tokens are accepted and plants are shown that were never acknowledged. A promotion begins a
- * timeline with a greater number (https://www.postgresql.org/docs/current/continuous-archiving.html).
+ * Refuses an old primary: one that still runs after its standby was promoted. Its timeline is lower than
+ * another that was seen, because a promotion begins a timeline with a greater number
+ * (https://www.postgresql.org/docs/current/continuous-archiving.html). Otherwise a pause of the new primary
+ * would lead back to the old one, which accepts revoked tokens and shows plants that were never acknowledged.
  */
 export function newestTimelines() {
-  /** By the system identifier, which a primary and its standbys share. */
+  /** The newest timeline by system identifier, which a primary and its standbys share. */
   const newest = new Map<string, number>();
 
   return {
@@ -35,7 +35,7 @@ interface Timeline {
   readonly timeline: number;
 }
 
-/** The timeline of a primary; `undefined` if the role may not see it, or it is a standby. */
+/** Reads the timeline of a primary. Returns `undefined` on a standby, or if the role may not see it. */
 async function timelineOf({ query }: Connection): Promise<Timeline | undefined> {
   try {
     const [row] = await query<{ system: string; file: string }>(TIMELINE);
@@ -47,6 +47,6 @@ async function timelineOf({ query }: Connection): Promise<Timeline | undefined> 
   }
 }
 
-/** The name of a WAL file begins with the timeline. That of the last checkpoint may be an older one. */
+/** The name of the WAL file begins with the timeline. The last checkpoint may have an older timeline. */
 const TIMELINE = `SELECT system_identifier::text AS system, pg_walfile_name(pg_current_wal_lsn()) AS file
   FROM pg_control_system()`;

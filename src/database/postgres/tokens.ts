@@ -29,13 +29,13 @@ import { textArray, tokenRevision, tokens } from "./schema.ts";
 const { placeholder } = sql;
 const db = drizzle.mock();
 
-/** The columns by their names in the schema. */
+/** The columns, each aliased to its name in the schema. */
 const COLUMNS = Object.entries(getTableColumns(tokens)).map(([name, column]) => [
   name,
   sql`${column}`.as(name),
 ]);
 
-/** By bytes, as on SQLite. The database's own collation may differ. */
+/** Sorts names by bytes, as SQLite does. The database's own collation may differ. */
 const LIST = db
   .select(Object.fromEntries(COLUMNS))
   .from(tokens)
@@ -54,9 +54,9 @@ type TokenRow = typeof tokens.$inferSelect;
 const REVISION = db.select({ revision: tokenRevision.revision }).from(tokenRevision).toSQL().sql;
 
 /**
- * A statement that changes tokens and returns their names. If it changed any, it also changes the
- * revision, which tells every server. The revision is random. A failover may lose the last change:
- * then a counter would repeat its number, and a server that knows it would miss the next change.
+ * Extends a statement that changes tokens and returns their names: if it changes any, it also changes the
+ * revision, which tells every server to reload. The revision is random, because a failover may lose the last
+ * change. A counter would then repeat its number, and a server would miss the next change.
  */
 function changing(statement: SQLWrapper): string {
   const revised = sql`INSERT INTO ${tokenRevision} (id, revision)
@@ -83,7 +83,7 @@ const SAME = db
   .toSQL().sql;
 
 const at = sql`${placeholder("at")}::timestamptz`;
-/** The same revocation is done again: the reply to an earlier attempt may be lost. */
+/** Repeats its own revocation, because the reply to an earlier attempt may have been lost. */
 const REVOKE = changing(
   db
     .update(tokens)
@@ -100,7 +100,7 @@ const REVOKE = changing(
 const DELETE = deletionOf(eq(tokens.name, placeholder("name")));
 const PRUNE = deletionOf(or(isNotNull(tokens.revokedAt), lte(tokens.expiresAt, at)));
 
-/** The statements that find and delete tokens. */
+/** Returns the statements that find and delete tokens. */
 function deletionOf(condition: SQL | undefined) {
   const { name } = tokens;
   const find = db.select({ name }).from(tokens).where(condition).toSQL().sql;
@@ -108,8 +108,8 @@ function deletionOf(condition: SQL | undefined) {
 }
 
 /**
- * Finds tokens, deletes them, and counts both: if a reply was lost, nothing else shows what that
- * attempt deleted.
+ * Finds tokens, deletes them, and counts the names of both statements over all attempts: the reply to an
+ * attempt that deleted tokens may have been lost.
  */
 function deleting(deletion: readonly string[], parameter: string): Work<number> {
   const names = new Set<string>();
@@ -132,7 +132,7 @@ export async function readTokens({ query }: Connection): Promise<readonly TokenR
 }
 
 function recordOf(row: TokenRow): TokenRecord {
-  // Bun's client gives the number for `infinity`, by which SQL says never.
+  // Bun's client returns the number Infinity for the timestamp `infinity`, which means never.
   const expiresAt = Number(row.expiresAt) === Infinity ? null : row.expiresAt;
   return { ...row, digest: new Uint8Array(row.digest), scopes: parseScopes(row.scopes), expiresAt };
 }
@@ -145,14 +145,11 @@ const TIMEOUT_MS = 10_000;
  */
 const REVISION_TIMEOUT_MS = 2_000;
 
-/**
- * The tokens. Reads, which wait for no standby, have a pool of their own: they never wait for
- * writes.
- */
+/** Returns the store of tokens. Reads have their own pool, so they never wait for writes or a standby. */
 export function postgresTokens(reading: Pool, writing: Pool): TokenStore {
   /**
-   * Runs a change, and returns once the synchronous standby has what it rests on: an earlier attempt, or
-   * another command, may have done it, and still wait.
+   * Runs a change, and then waits for the synchronous standby, even if nothing changed: an earlier attempt
+   * or another command may have made the change, and may still be waiting.
    */
   const write = <Result>(work: Work<Result>) =>
     writing.run(async (connection, attempt) => {

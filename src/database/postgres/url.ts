@@ -1,7 +1,7 @@
-/** A PostgreSQL database, and how to connect to it. */
+/** The parsed URL of a PostgreSQL database. */
 export type PostgresUrl = ReturnType<typeof parsePostgresUrl>;
 
-/** One server; `host` is an absolute path if it is the directory of a unix socket. */
+/** One server. `host` is a host name, an address, or the absolute path of a Unix socket's directory. */
 export interface PostgresHost {
   readonly host: string;
   readonly port: number;
@@ -34,7 +34,7 @@ type Parameters = Readonly<Partial<Record<(typeof PARAMETERS)[number], string>>>
 export function parsePostgresUrl(url: string) {
   const [, username, password = "", hostList = "", database = "", query = ""] = URI.exec(url) ?? [];
   if (username === undefined) {
-    // Nothing else of it is quoted: it may be a bare password.
+    // Quote nothing of it: it may be a bare password.
     const scheme = url.startsWith("citus:") ? "citus" : "postgres";
     throw new RangeError(`expected ${scheme}://USER:PASSWORD@HOST:PORT/DATABASE`);
   }
@@ -44,7 +44,6 @@ export function parsePostgresUrl(url: string) {
   const secret = decode(password);
 
   return {
-    /** Tried in turn. */
     hosts,
     database: decode(database),
     username: decode(username),
@@ -62,12 +61,12 @@ export function parsePostgresUrl(url: string) {
 const URI =
   /^(?:postgres(?:ql)?|citus):\/\/(?:([^:@/?#]+)(?::([^@/?#]*))?@)?([^@/?#]*)\/([^/?#]+)(?:\?([^#]*))?$/;
 
-/** What the log has of a URL: no secret. */
+/** Returns the parts of a URL for the log, without secrets. */
 export function describePostgresUrl({ hosts, database, username, sslmode }: PostgresUrl) {
   return { hosts: hosts.map(describeHost), database, username, sslmode };
 }
 
-/** A server as `HOST:PORT`. */
+/** Formats a server as `HOST:PORT`. */
 export function describeHost({ host, port }: PostgresHost): string {
   return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
 }
@@ -84,8 +83,7 @@ function decode(text: string): string {
 }
 
 /**
- * Parses the hosts of a URL. A socket's directory may also be the parameter `host`, as in libpq:
- * then no host is needed before the database.
+ * Parses the hosts of a URL. As in libpq, the parameter `host` may name the directory of a socket instead.
  */
 function parseHosts(list: string, directory: string | undefined): readonly PostgresHost[] {
   if (directory === undefined) return list.split(",").map(parseHost);
@@ -124,8 +122,8 @@ function parseParameters(query: string): Parameters {
 }
 
 /**
- * After an unencoded `?` in a password, its rest looks like parameters. Then an `@` follows, and
- * the name may be secret.
+ * Returns the error for an unknown parameter. Does not quote the name if it may be part of a password: after
+ * an unencoded `?` in a password, the rest looks like parameters, and an `@` follows.
  */
 function unknownParameter(name: string, query: string): RangeError {
   const known = `there are ${PARAMETERS.join(", ")}`;
@@ -140,7 +138,7 @@ function unknownParameter(name: string, query: string): RangeError {
 /** libpq's values of `sslmode`, except those that silently fall back to plaintext. */
 const SSL_MODES = ["disable", "require", "verify-ca", "verify-full"] as const;
 
-/** How to use TLS. PostgreSQL's own default would send plants and the password in plaintext. */
+/** Parses the TLS parameters. libpq's default, `prefer`, may send plants and the password in plaintext. */
 function parseTls(
   { sslmode: mode, sslrootcert, sslcert, sslkey }: Parameters,
   hosts: readonly PostgresHost[],
@@ -177,14 +175,14 @@ function isLocal({ host }: PostgresHost): boolean {
   );
 }
 
-/** In whole seconds, as in libpq. */
+/** Parses `connect_timeout`, in whole seconds as in libpq. */
 function parseTimeout(text = "2"): number {
   const seconds = /^\d{1,3}$/.test(text) ? Number(text) : 0;
   if (seconds >= 1) return seconds * 1_000;
   throw new RangeError("expected connect_timeout to be 1 to 999 seconds");
 }
 
-/** How to run a command on this database. The URL may have a password, which no message has. */
+/** Says how to run a command on this database. Leaves out the URL, which may contain a password. */
 export function howToRun(command: string): string {
   return `run plant-store ${command} --database "$DATABASE_URL"`;
 }
