@@ -14,7 +14,7 @@ import { pathFinder } from "./paths.ts";
 import { plantsApi } from "./plants.ts";
 import { respond } from "./responses.ts";
 
-/** Renders what was measured, in Prometheus' text format. */
+/** Renders the metrics in Prometheus' text format. */
 export type RenderMetrics = () => Promise<string>;
 
 /** Options of {@linkcode createApp}. The app itself opens no files or connections. */
@@ -216,7 +216,7 @@ function metrics(render: RenderMetrics) {
  * Checks the options for programs in JavaScript: otherwise a missing one would fail at the first
  * request.
  *
- * @throws {TypeError} If a part is missing, or cannot be used.
+ * @throws {TypeError} If an option is missing, or cannot be used.
  */
 function requireParts({ plants, authenticate, ready, ...others }: AppOptions): void {
   const { observer = CONSOLE, clientAddress, renderMetrics, isShuttingDown } = others;

@@ -17,7 +17,7 @@ export interface CompletedRequest extends ObservedRequest {
   readonly status: number;
   /** The error number of the response; `undefined` after a success. */
   readonly error?: number | undefined;
-  /** From the request's headers to the response, in milliseconds. */
+  /** The time from the request's headers to the response, in milliseconds. */
   readonly durationMs: number;
   /**
    * The bearer of the token, if it was accepted. The subject of another issuer's token may be

@@ -173,7 +173,8 @@ function hasValidHost({ headers }: Request): boolean {
 }
 
 /**
- * RFC 3986, section 3.2: a name, an IPv4 address or an IP literal, and a port; a name may be empty.
+ * Matches a host with an optional port (RFC 3986, section 3.2): a name, which may be empty, an IPv4
+ * address or an IP literal.
  */
 const HOST = /^(?:[\w.~!$&'()*+,;=%-]*|\[[\da-f:.]+\])(?::\d*)?$/i;
 

@@ -67,7 +67,7 @@ export async function runService(
   if (lifetime.failed.aborted) throw new QuietFailure();
 }
 
-/** The first lines of the log. */
+/** The facts for the first lines of the log. */
 interface Beginning {
   /** The file of settings that was read. @default none */
   readonly settingsFile: string | undefined;
@@ -75,7 +75,7 @@ interface Beginning {
   readonly ignored: () => readonly string[];
 }
 
-/** How long a service runs, and why it ends. */
+/** The signals and the deadline that end a service. */
 interface Lifetime {
   /** Aborted when the service has to stop: by a signal, or because it failed. */
   readonly stop: AbortSignal;
@@ -116,8 +116,7 @@ function beginLifetime(signal: AbortSignal, { shutdownTimeoutMs }: Config, log: 
 }
 
 /**
- * How long the whole stop may take from a failure on, in milliseconds: only a new process can store
- * plants.
+ * The maximum time of a stop after a failure, in milliseconds: only a new process can store plants.
  */
 const FAILED_STOP_MS = 2_000;
 
@@ -300,8 +299,8 @@ export async function loadTracing(
 const REFRESH_TOKENS_MS = 1_000;
 
 /**
- * How often to write uses of tokens, in milliseconds. The timer is its own, so that slow writes do
- * not delay revocations.
+ * How often to write uses of tokens, in milliseconds. It has a separate timer, so that slow writes
+ * do not delay revocations.
  */
 const WRITE_USES_MS = 2_000;
 
