@@ -15,7 +15,7 @@ const METHODS: ReadonlySet<string> = new Set(["GET", "HEAD", "OPTIONS", "POST"])
 
 type Queue = Pick<GroupCommit, "size" | "fill">;
 
-/** A series of another part: the port of a database has the type. */
+/** A metric of another part. The port of a database defines the type. */
 export type Metric = DatabaseMetric;
 
 /** The metrics of the service. */
@@ -26,7 +26,7 @@ export type Metrics = ReturnType<typeof createMetrics>;
  * observation, which costs more than looking up a token. Here, only a scrape formats labels.
  */
 export function createMetrics() {
-  /** By path and class of status: a refusal is much faster than a commit. */
+  /** The durations by path and class of status: a refusal is much faster than a commit. */
   const durations = new Map<string, { readonly labels: Labels; readonly observed: Histogram }>();
 
   /**

@@ -5,7 +5,7 @@ import type { Logging } from "./logging.ts";
 import type { Metrics } from "./metrics.ts";
 import type { Tracing } from "./tracing.ts";
 
-/** A commit that takes longer is logged, in milliseconds. */
+/** The duration of a commit above which it is logged, in milliseconds. */
 const SLOW_COMMIT_MS = 1_000;
 
 /** The destinations of an observer. */

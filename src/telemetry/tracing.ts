@@ -54,8 +54,8 @@ type Fetch = (request: Request) => Response | Promise<Response>;
 export type Tracing = ReturnType<typeof startTracing>;
 
 /**
- * Starts sending spans to a collector. A span has only what is in {@linkcode CompletedRequest}: no
- * header, query, token or body leaves the process.
+ * Starts sending spans to a collector. A span has only the facts in {@linkcode CompletedRequest}:
+ * no header, query, token or body leaves the process.
  *
  * @throws {ConfigError} If a variable of OpenTelemetry cannot be used.
  */

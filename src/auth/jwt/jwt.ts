@@ -97,7 +97,7 @@ export interface JwtAuthenticator {
 /**
  * Accepts the JSON Web Tokens (RFC 7519) that an identity provider signs for this service. By the
  * rules of RFC 8725, signatures are asymmetric, and `iss`, `aud` and `exp` are required. `nbf` is
- * honoured. Clocks may differ by 30 seconds. ID, refresh and logout tokens are refused.
+ * enforced. Clocks may differ by 30 seconds. ID, refresh and logout tokens are refused.
  *
  * The first token triggers a fetch of the keys. Keys older than 5 minutes are refreshed in the
  * background. A token that cannot be verified triggers a fetch, at most every 10 seconds. The
@@ -309,18 +309,21 @@ function readHeader(token: string, algorithms: readonly string[]): JWTHeaderPara
  */
 const MAX_JWT_LENGTH = 14_336;
 
-/** RFC 7515, section 7.1; an empty signature is one of `none`. */
+/**
+ * Matches the compact serialization (RFC 7515, section 7.1). A token of `none` has an empty
+ * signature.
+ */
 const COMPACT = /^[\w-]+\.[\w-]+\.[\w-]*$/;
 
 /**
- * RFC 8725, section 3.11; RFC 9068, section 2.1. Many providers send `JWT` or no type, and SPIFFE
- * `JOSE`.
+ * Matches the types of accepted tokens (RFC 8725, section 3.11; RFC 9068, section 2.1). Many
+ * providers send `JWT` or no type, and SPIFFE `JOSE`.
  */
 const TYPE = /^(?:application\/)?(?:(?:at\+)?jwt|jose)$/i;
 
 /**
- * Each array or object costs the parser as much as hundreds of characters, and an attacker needs no
- * key to send them.
+ * Matches a header with more than eight arrays and objects. Each costs the parser as much as
+ * hundreds of characters, and an attacker needs no key to send them.
  */
 const TOO_MANY_CONTAINERS = /^(?:[^[{]*[[{]){9}/;
 

@@ -108,7 +108,7 @@ export function providerKeys(options: ProviderKeysOptions) {
     return age() < MAX_AGE_MS ? undefined : fetchAgain();
   }
 
-  /** The fetch in flight, or a new one, unless the last one began within the cooldown. */
+  /** Returns the fetch in flight, or starts one, unless the last one began within the cooldown. */
   function fetchAgain(): Promise<void> | undefined {
     if (fetching !== undefined || monotonic() - fetchedAt < COOLDOWN_MS) return fetching;
     begun++;
@@ -137,7 +137,7 @@ export function providerKeys(options: ProviderKeysOptions) {
     }
     if (found !== undefined) return found;
 
-    // As for a bad signature: the key is known.
+    // Refuse at once, as for a bad signature: the key is known.
     if (isPublished(header)) return "the key is published for another use or algorithm";
     if (confirmed > begunBefore) return "unknown key";
     throw unavailable(isFailing ? "keys unavailable" : "unknown key, which may be new");
@@ -147,7 +147,8 @@ export function providerKeys(options: ProviderKeysOptions) {
     // Made-up key ids are cheap to send: jose would make an error for each.
     if (header.kid !== undefined && !isPublished(header)) return undefined;
 
-    // Before the key is imported: a reload meanwhile may withdraw it, and begins another generation.
+    // Read before importing the key: a reload meanwhile may withdraw the key, and begin another
+    // generation.
     const ofThese = generation;
     try {
       const key = await usingKey(() => cached(header));
