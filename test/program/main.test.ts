@@ -93,8 +93,11 @@ test.concurrent.skipIf(skipsWithout("strace", "strace"))(
   },
 );
 
-/** By more than a start takes. */
-const LATE_TRUNCATE = "inject=ftruncate:delay_enter=5000000:when=1";
+/**
+ * By more than a start takes, and by less than another process waits for a lock: a checkpoint
+ * truncates the file, too, and holds the lock meanwhile.
+ */
+const LATE_TRUNCATE = "inject=ftruncate:delay_enter=3000000:when=1";
 
 // Not beside the others: a server that stops refuses requests for a moment only.
 test.each(["SIGTERM", "SIGINT"] as const)(
