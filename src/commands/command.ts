@@ -11,8 +11,9 @@ export interface Subcommand {
   readonly usage: string;
   readonly description: string;
   /**
-   * The flags in the order of the help, each with its meaning and its default. @default {@linkcode
-   * DATABASE_FLAGS}
+   * The flags in the order of the help, each with its meaning and its default.
+   *
+   * @default {@linkcode DATABASE_FLAGS}
    */
   readonly flags?: readonly (readonly [flag: string, meaning?: string, preset?: string])[];
   /** Returns more help, which follows the flags. @default none */

@@ -13,8 +13,8 @@ const MAX_BYTES = 16_000_000;
  * lost (RFC 9112, section 9.6). So the whole response is sent at once, but ends only after the
  * body.
  *
- * A client may still lose the response. That happens if it reads only after sending {@linkcode
- * MAX_BYTES}, sends tiny chunks, or sends for longer than {@linkcode MAX_MS}.
+ * A client may still lose the response. That happens if it reads only after sending
+ * {@linkcode MAX_BYTES}, sends tiny chunks, or sends for longer than {@linkcode MAX_MS}.
  *
  * @param text The body of the response. It is sent in chunks, so that its end can wait.
  */
