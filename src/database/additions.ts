@@ -1,10 +1,10 @@
-// What a migration adds, if it does nothing else: then versions from before it may go on using the database.
+// Detects migrations that only add to the schema: older versions can go on using such a database.
 import type { OnWarning } from "./adapter.ts";
 import { DatabaseError } from "./database.ts";
 
 /**
- * What a migration of drizzle-kit adds, if it does nothing else: tables, columns that may be NULL or have a default,
- * and indexes that are not unique. Without any of them an older version reads and writes as before.
+ * Returns what a migration of drizzle-kit adds, if it does nothing else: tables, columns that are nullable or have a
+ * default, and indexes that are not unique. An older version can ignore all of these.
  *
  * @returns The names, such as `plants.light`; `undefined` if a statement may do anything else.
  */
@@ -31,7 +31,7 @@ function additionsIn(sql: string): readonly string[] | undefined {
   return names.length > 0 ? names : undefined;
 }
 
-/** A text that holds a semicolon is cut too, and does not count as an addition then. */
+/** Splits a migration at semicolons, even in a string literal: such a statement does not count as an addition. */
 function statementsOf(sql: string): readonly string[] {
   const code = sql.replaceAll("--> statement-breakpoint", ";").replaceAll(/^\s*--.*$/gm, "");
   return code
@@ -40,25 +40,25 @@ function statementsOf(sql: string): readonly string[] {
     .filter((statement) => statement !== "");
 }
 
-/** One that refers to another table may keep rows of that from being changed. */
+/** Without REFERENCES: a foreign key could prevent changes to rows of the other table. */
 const NEW_TABLE = /^CREATE TABLE [`"]?(\w+)[`"]? \((?!.*\bREFERENCES\b)/is;
 const NEW_COLUMN = /^ALTER TABLE [`"]?(\w+)[`"]? ADD (?:COLUMN )?[`"]?(\w+)[`"]? (.*)$/is;
 const NEW_INDEX = /^CREATE INDEX [`"]?(\w+)[`"]? ON [`"]?(\w+)[`"]? /i;
-/** What does no harm to a table that the same migration creates. */
+/** Statements that are harmless on a table that the same migration creates. */
 const OF_TABLE = /^(?:INSERT INTO|CREATE UNIQUE INDEX [`"]?\w+[`"]? ON) [`"]?(\w+)[`"]? /i;
 
-/** Whether an older version may insert a row without a column. */
+/** Reports whether an older version can insert a row without this column. */
 function isOptional(definition: string): boolean {
   if (/\b(?:UNIQUE|PRIMARY|CHECK|REFERENCES|GENERATED)\b/i.test(definition)) return false;
   return !/\bNOT NULL\b/i.test(definition) || /\bDEFAULT\b/i.test(definition);
 }
 
-/** It stands behind the name: for a column of its own, each ledger that exists would have to be changed. */
+/** Separates the name from the additions. A separate column would need a change to every existing ledger. */
 const ADDS = " adds ";
 
 /**
- * The entry of a migration in the ledger, the table of applied migrations. An older version knows nothing of the
- * migration but this.
+ * Returns the entry of a migration for the ledger, the table of applied migrations. It is all that an older version
+ * knows of the migration.
  */
 export function ledgerEntry(name: string, sql: string): string {
   const additions = additionsIn(sql);
@@ -66,13 +66,12 @@ export function ledgerEntry(name: string, sql: string): string {
 }
 
 /**
- * Compares the ledger of a database with the migrations that this version knows. Of either, the other may lack one that
- * is not the last: a fork takes it with a later version.
+ * Compares the ledger of a database with the migrations that this version knows. Either may lack some in the middle,
+ * because a fork can merge a migration late.
  *
- * @param entries Each with the time when its migration was written: two may have the same.
- * @returns The missing migrations, and what later versions have added, which this one leaves out.
- * @throws {DatabaseError} If a later version may have done more than to add: it may store more of a plant than this one
- *   knows.
+ * @param entries The entries, each with the time when its migration was written. Times need not be unique.
+ * @returns The missing migrations, and the additions of later versions, which this version ignores.
+ * @throws {DatabaseError} If a later version may have changed more: it may store fields that this version does not know.
  */
 export function compareLedger<Migration extends { readonly when: number }>(
   migrations: readonly Migration[],
@@ -92,7 +91,7 @@ export function compareLedger<Migration extends { readonly when: number }>(
   };
 }
 
-/** Warns of what this version leaves out, if there is anything. */
+/** Warns of additions that this version ignores, if there are any. */
 export function warnOfAdditions(additions: readonly string[], onWarning: OnWarning): void {
   if (additions.length > 0) onWarning(LEFT_OUT, { reason: additions.join(", ") });
 }

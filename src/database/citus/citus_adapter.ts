@@ -14,7 +14,7 @@ import type * as CitusDatabase from "./citus_database.ts";
 
 const SCHEME = "citus:";
 
-/** Citus, by the URL of its coordinator, and the format of its backups. Experimental. */
+/** Returns the kind of database for Citus. Its URLs lead to the coordinator. Experimental. */
 export function citus(backups: BackupFormat): DatabaseKind {
   return {
     name: "Citus",
@@ -25,11 +25,11 @@ export function citus(backups: BackupFormat): DatabaseKind {
   };
 }
 
-/** A database on a Citus cluster. Its schema is the coordinator's, as on PostgreSQL. */
+/** Returns the adapter of a database on Citus. The schema is managed on the coordinator, as on PostgreSQL. */
 function citusAdapter(url: PostgresUrl, backups: BackupFormat): DatabaseAdapter {
   const coordinator = postgresAdapter(url, backups);
 
-  /** Connects to the coordinator, and uses what was reached. */
+  /** Connects to the coordinator, and calls `use` with the connection. */
   async function onCluster<Result>(
     use: (room: typeof CitusDatabase, reached: Reached) => Promise<Result>,
     readUrl?: ServingOptions["readUrl"],
@@ -42,7 +42,7 @@ function citusAdapter(url: PostgresUrl, backups: BackupFormat): DatabaseAdapter 
   const openForReading = (options?: Pick<ReadOptions, "onWarning">) =>
     onCluster(({ openCitus }, reached) => openCitus(reached, { ...options, access: "read" }));
 
-  /** Reads each shard by itself: every plant that is stored now, and perhaps some that come later. */
+  /** Opens all plants that are stored now, and perhaps some that are stored later: shards have no common snapshot. */
   async function openSnapshot({ onWarning }: ReadOptions): Promise<Snapshot> {
     const database = await openForReading({ onWarning });
     return { ...database, tokens: await database.tokens.list() };

@@ -30,25 +30,25 @@ import { CitusNode } from "./node.ts";
 import { type NodeId, nodesOf, type ShardMap, shardMapReader, shardOf } from "./shard_map.ts";
 import { shardedCommit } from "./sharded_commit.ts";
 
-/** How often the map is read, in milliseconds. Meanwhile, a node forwards rows that have moved. */
+/** How often the shard map is reloaded, in milliseconds. Meanwhile, a node forwards rows that have moved. */
 const MAP_MS = 3_000;
-/** The time limit for reading the map, in milliseconds. */
+/** The time limit for loading the shard map, in milliseconds. */
 const MAP_TIMEOUT_MS = 10_000;
 
 /** Where to report on a cluster. */
 type Log = Required<Pick<ServingOptions, "onWarning" | "onInfo">>;
 
-/** How a command opens it. */
+/** Options of {@linkcode openCitus}. */
 interface OpenOptions extends Pick<CreationOptions, "onCreate">, Pick<ReadOptions, "onWarning"> {
   /** @default {"create"} */
   readonly access?: DatabaseAccess;
 }
 
 /**
- * Opens a database on Citus by its coordinator, for a command. Tokens are on the coordinator. Each
- * plant is sent to the node that has its shard, over a pool for that node.
+ * Opens a database on Citus through its coordinator, for a command. Tokens are on the coordinator. Each
+ * plant is sent to the node with its shard, over that node's own pool.
  *
- * @throws {DatabaseError} If it cannot be used now. The message says why, in one line.
+ * @throws {DatabaseError} If the database cannot be used now. The message says why, in one line.
  */
 export async function openCitus(
   reached: Reached,
@@ -91,10 +91,10 @@ export async function openCitus(
 }
 
 /**
- * Opens a database on Citus by its coordinator, for a server: as {@linkcode openCitus}, with a queue
- * for each node. Every node is probed first.
+ * Opens a database on Citus for a server: as {@linkcode openCitus}, with a queue for each node. Probes every
+ * node first.
  *
- * @throws {DatabaseError} If it cannot be used now. The message says why, in one line.
+ * @throws {DatabaseError} If the database cannot be used now. The message says why, in one line.
  */
 export async function serveCitus(
   reached: Reached,
@@ -114,7 +114,7 @@ export async function serveCitus(
     const failures = verdicts.flatMap((verdict) =>
       verdict.status === "rejected" ? [verdict.reason] : [],
     );
-    // The others serve if a node is down. One that is unsafe stays so until somebody acts.
+    // If a node is down, the others serve. An unsafe node stays unsafe until somebody acts.
     const refusal = failures.find(isLasting);
     if (refusal !== undefined) throw refusal;
     if (failures.length === verdicts.length) throw failures[0];
@@ -128,7 +128,7 @@ export async function serveCitus(
       (id) => makeQueue({ add, probe: () => nodeFor(id).probe() }, MAX_IN_FLIGHT),
     ),
 
-    /** Resolves once one node can store plants: a dead one must not empty the load balancer. */
+    /** Resolves once one node can store plants: one dead node must not take the service out of rotation. */
     async ready() {
       await untilOne(nodes().map((node) => node.probe()));
       return nodes().flatMap(({ id, failure }) => (failure === undefined ? [] : [`node ${id}`]));
@@ -139,13 +139,13 @@ export async function serveCitus(
       ...labelled("coordinator", coordinator.metrics()),
       ...nodes().flatMap((node) => labelled(String(node.id), node.metrics())),
     ],
-    // What a node acknowledged is durable.
+    // Never fails for good: what a node has committed stays committed.
     failed: new Promise(() => {}),
     [Symbol.asyncDispose]: () => opened.disposeAsync(),
   };
 }
 
-/** Resolves once one probe has resolved; rejects with the first one's error if none does. */
+/** Resolves once one probe resolves. If all reject, rejects with the error of the first. */
 async function untilOne(probes: readonly Promise<void>[]): Promise<void> {
   await Promise.any(probes).catch(({ errors }: AggregateError) => {
     throw errors[0];
@@ -158,7 +158,7 @@ interface ClusterOptions extends Log, Pick<CreationOptions, "onCreate"> {
   readonly isServing: boolean;
 }
 
-/** Opens the coordinator and the map of shards. A node is opened when a plant is sent to it. */
+/** Opens the coordinator and the shard map. Opens a node when a plant is first sent to it. */
 async function openCluster(
   reached: Reached,
   { access, isServing, onCreate, ...log }: ClusterOptions,
@@ -208,7 +208,7 @@ async function openCluster(
     nodes,
     add,
     /**
-     * Resolves once the standby of every node has what was read or deleted through the coordinator.
+     * Resolves once the standby of every node has the rows that were read or deleted through the coordinator.
      *
      * @throws {PlantStoreError} `storage_unavailable`.
      */
@@ -222,7 +222,7 @@ async function openCluster(
   };
 }
 
-/** Reads the map of shards now, and every {@linkcode MAP_MS}. */
+/** Loads the shard map now, and reloads it every {@linkcode MAP_MS}. */
 async function openMap({ servers: { connect, current, suspect } }: Reached) {
   const pool = new Pool({ size: 1, connect, current, onSilence: suspect });
   const readShardMap = shardMapReader();
@@ -234,7 +234,7 @@ async function openMap({ servers: { connect, current, suspect } }: Reached) {
   });
   let refreshing: Promise<void> | undefined;
 
-  /** Reads the map again; one read at a time. Never rejects: without the coordinator, the map stays. */
+  /** Reloads the map, unless a reload is under way. Never rejects: without the coordinator, the map stays. */
   function refresh(): Promise<void> {
     refreshing ??= read()
       .then(
@@ -247,7 +247,7 @@ async function openMap({ servers: { connect, current, suspect } }: Reached) {
 
   const timer = repeat(MAP_MS, refresh);
   return {
-    /** The newest map that was read. */
+    /** Returns the newest map. */
     current: () => map,
     refresh,
     close() {
@@ -257,19 +257,19 @@ async function openMap({ servers: { connect, current, suspect } }: Reached) {
   };
 }
 
-/** What {@linkcode addByMap} adds with. */
+/** The context of {@linkcode addByMap}. */
 interface Adding {
   current(): ShardMap;
   refresh(): Promise<void>;
   nodeFor(id: NodeId): CitusNode;
-  /** By `performance.now()`. */
+  /** When the caller gives up, by `performance.now()`. */
   readonly deadline: number;
 }
 
 /**
- * Adds plants to the nodes that have them. If a shard has moved meanwhile, its plants are added again
- * by the new map. Only the node that has a plant may say that it is present: no other node waits for
- * that one's standby.
+ * Adds plants to the nodes with their shards. If a shard has moved meanwhile, adds its plants again with the
+ * new map. Only the node that has a plant may report it as present, because no other node waits for that
+ * node's standby.
  */
 async function addByMap(
   plants: readonly NewPlant[],

@@ -9,29 +9,28 @@ import { type NodeId, type Shard, type ShardMap, shardOf } from "./shard_map.ts"
 
 const FIELDS = ["id", ...PLANT_FIELDS] as const;
 const COLUMNS = FIELDS.map(columnOf);
-/** The columns, each under the name of its field. */
+/** The columns, each aliased to the name of its field. */
 const ROW = FIELDS.map((field) => `${columnOf(field)} AS "${field}"`);
 const TYPES = FIELDS.map((field) => plants[field].getSQLType());
-/** Any column but the id: Citus allows no change of that one. */
+/** Any column but the id, which Citus does not allow to be updated. */
 const [, OTHER] = COLUMNS;
 
-/** A statement has at most 65,535 parameters: so many plants fit into one. */
+/** The maximum number of plants in a statement, which may have 65,535 parameters. */
 export const MAX_PLANTS = Math.floor(65_535 / FIELDS.length);
 
-/** The column of a field, quoted: its name may be a word of SQL. */
+/** Returns the column of a field, quoted, because its name may be a key word of SQL. */
 function columnOf(field: keyof NewPlant): string {
   return `"${plants[field].name}"`;
 }
 
-/** The ids of a batch, by the shards that have them. */
+/** The ids of a batch by shard. */
 type ByShard = ReadonlyMap<Shard, readonly bigint[]>;
 
 /**
- * The statements for a batch of one node, on a connection to that node itself.
+ * Returns the statements for a batch of one node, for a connection to that node itself.
  *
- * @param map Says that the node has all plants of the batch. It may be old.
- * @param onMoved Called if a shard has left the node. Its plants that are not `added` have no
- *   outcome.
+ * @param map The map by which the node has all plants of the batch. It may be old.
+ * @param onMoved Called if a shard has left the node. Its plants have no outcome unless they were `added`.
  */
 export function statementsFor(map: ShardMap, onMoved: () => void): PlantStatements {
   return {
@@ -55,14 +54,14 @@ function byShard(map: ShardMap, plants: readonly NewPlant[]): ByShard {
 }
 
 /**
- * Citus splits rows of `VALUES` by their shards. `INSERT … SELECT FROM unnest(…)`, as on one
+ * Inserts plants with `VALUES`, whose rows Citus splits by shard. `INSERT … SELECT FROM unnest(…)`, as on
  * PostgreSQL, would go through the coordinator.
  *
- * A row whose shard has left the node is forwarded to the one that has it, and waits for the standby
- * there: a map that is older than a move costs time, and never a plant.
+ * If a row's shard has left the node, Citus forwards the row to the new node, and the commit waits for the
+ * standby there. So an old map costs time, but never a plant.
  *
- * BUG: `alter_distributed_table` and the like block writers only on the coordinator. What is stored
- * while they copy the table is lost.
+ * BUG: `alter_distributed_table` and similar functions block writers only on the coordinator. Plants that are
+ * stored while they copy the table are lost.
  */
 async function insert(
   { query }: Connection,
@@ -85,8 +84,8 @@ async function insert(
 }
 
 /**
- * Changes no row, but takes the locks of a write: on the table, and on the shard. A move with
- * `block_writes` holds them.
+ * Changes no row, but takes a write's locks on the table and on the shard. A shard move with `block_writes`
+ * holds conflicting locks.
  */
 const LOCK_SHARD = `UPDATE plants SET ${OTHER} = ${OTHER}
   WHERE id = $1::bigint AND ${OTHER} IS DISTINCT FROM ${OTHER}`;
@@ -96,20 +95,19 @@ async function lockShards({ query }: Connection, ids: ByShard): Promise<void> {
 }
 
 /**
- * Reads the rows of some ids from the tables of their shards: Citus takes ten times as long to plan
+ * Reads the rows with these ids from the tables of their shards, because Citus takes ten times as long to plan
  * a query on `plants`.
  *
  * One statement, with one snapshot, does three things:
  *
- * - It reads the rows, even those that no standby has yet.
- * - It reads whether the node has the shards. Otherwise their tables are left over from a move, and
- *   lack changes.
- * - It writes a message to the WAL. Commits wait for the standby in the order of the WAL, so the
- *   standby has the rows when the statement returns. On PostgreSQL `FOR KEY SHARE` does that, which
- *   Citus refuses. `INSERT … ON CONFLICT DO UPDATE … WHERE false` would lock the rows, but writes
- *   nothing to the WAL: a rival would get 409 for a plant that a failover takes back.
+ * - It reads the rows, even those that are not on any standby yet.
+ * - It checks that the node has the shards. Otherwise their tables are left over from a move, and out of date.
+ * - It writes a message to the WAL. Commits wait for the standby in WAL order, so the standby has the rows when
+ *   the statement returns. On PostgreSQL, `FOR KEY SHARE` does that, but Citus refuses it. `INSERT … ON CONFLICT
+ *   DO UPDATE … WHERE false` locks the rows, but does not write to the WAL: a client could get a 409 for a plant
+ *   that a failover loses.
  *
- * @returns The rows by their ids; `undefined` if a shard has left the node.
+ * @returns The rows by id; `undefined` if a shard has left the node.
  */
 async function readStored(
   { query }: Connection,
@@ -137,15 +135,15 @@ async function readStored(
   }
 }
 
-/** Whether the node has the shards `$1`, by its own catalog: no other is newer. */
+/** Returns the SQL condition that the node has the shards `$1`. Its own catalog is never behind. */
 function hasShards(count: number): string {
   return `(SELECT count(*) = ${count} FROM pg_dist_placement JOIN pg_dist_local_group USING (groupid)
     WHERE shardid = ANY($1::bigint[]) AND shardstate = 1)`;
 }
 
 /**
- * Runs work that Citus may refuse while a shard moves: as a serialization failure, which is repeated
- * until the deadline.
+ * Wraps work that Citus may refuse while a shard moves: turns that error into a serialization failure, which
+ * the pool repeats until the deadline.
  */
 export function repeatingMoves<Result>(work: Work<Result>): Work<Result> {
   return async (connection, attempt) => {
@@ -160,10 +158,10 @@ export function repeatingMoves<Result>(work: Work<Result>): Work<Result> {
 }
 
 /**
- * Verifies that a node could store a plant now: its settings, that the table is not locked, and
- * that a commit reaches the disk and the standby. Changes no row.
+ * Verifies that a node could store a plant now: that its settings are safe, the table is not locked, and a
+ * commit reaches the disk and the standby. Changes no row.
  *
- * @param id An id whose plant the node has, or would have.
+ * @param id An id in one of the node's shards.
  */
 export function probeNode(id: bigint): Work<void> {
   return async ({ query }) => {
@@ -176,7 +174,7 @@ export function probeNode(id: bigint): Work<void> {
 }
 
 /**
- * Verifies that a connection leads to a node: another server may have its address.
+ * Verifies that a connection leads to a node, because another server may have its address by now.
  *
  * @throws {PostgresFailure} `UNSAFE`. The message says in one line what is wrong.
  */

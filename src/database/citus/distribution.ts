@@ -4,10 +4,10 @@ import { codeOf, withDatabaseError } from "../postgres/errors.ts";
 import { migratePostgres, type Reached } from "../postgres/postgres_database.ts";
 
 /**
- * Requires that the plants are distributed by id, if there are tables. With `create` those are made
- * first: then whoever set up the cluster distributes them.
+ * Requires that the table of plants, if it exists, is distributed by id. With `create`, creates a missing table
+ * first, which the operator must then distribute.
  *
- * @throws {DatabaseError} If they are not, or the server is not the coordinator.
+ * @throws {DatabaseError} If the table is not distributed, or the server is not the coordinator.
  */
 export async function requireDistributed(
   reached: Reached,
@@ -26,7 +26,7 @@ const NOT_DISTRIBUTED =
   "plants is not distributed by id: stop the servers, and run create_distributed_table('plants', 'id') on the coordinator";
 
 /**
- * Migrates the schema on the coordinator, as {@linkcode DatabaseAdapter.migrate} has it.
+ * Migrates the schema on the coordinator: see {@linkcode DatabaseAdapter.migrate}.
  *
  * @throws {DatabaseError} As {@linkcode migratePostgres}, or if the server is not the coordinator.
  */
@@ -38,7 +38,7 @@ export async function migrateCitus(
   return await migratePostgres(reached, options);
 }
 
-/** The group of the coordinator is 0. A table that Citus does not know is PostgreSQL's own. */
+/** The coordinator is group 0. A table that is not in Citus's catalog is not distributed. */
 const CLUSTER = `SELECT groupid AS node,
     CASE WHEN to_regclass('plants') IS NULL THEN 'missing'
       WHEN EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = to_regclass('plants')

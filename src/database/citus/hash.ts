@@ -1,6 +1,6 @@
 /**
- * PostgreSQL's `hashint8`, by which Citus chooses the shard of a row: Bob Jenkins' hash of the two
- * halves of an id, folded so that an int8 and an equal int4 have one hash
+ * Computes PostgreSQL's `hashint8`, by which Citus chooses the shard of a row. It is Bob Jenkins' hash of the
+ * two halves of an id, folded so that an int8 and an equal int4 have the same hash
  * (src/backend/access/hash/hashfunc.c and src/common/hashfn.c of PostgreSQL).
  *
  * @returns An int4.
@@ -11,7 +11,7 @@ export function hashint8(id: bigint): number {
   return hashUint32(low ^ (id >= 0n ? high : ~high));
 }
 
-/** The state that a key of four bytes begins with. */
+/** The initial state for a key of four bytes. */
 const SEED = (0x9e3779b9 + 4 + 3_923_095) | 0;
 
 /** Jenkins' `final` over one word. Numbers wrap as uint32 do. */

@@ -14,23 +14,23 @@ import {
 } from "./citus_plants.ts";
 import { type NodeId, nodesOf, type ShardMap, shardOf } from "./shard_map.ts";
 
-/** How a {@linkcode CitusNode} is reached. */
+/** Options of {@linkcode CitusNode}. */
 interface CitusNodeOptions {
-  /** Those of the coordinator. Each node is another host with the same role and database. */
+  /** The servers of the coordinator. Each node is another host with the same role and database. */
   readonly servers: Reached["servers"];
-  /** The newest map. */
+  /** Returns the newest map. */
   readonly map: () => ShardMap;
   /** Called if the node cannot be reached: the map may be old. */
   readonly onUnreachable: () => void;
-  /** Called with the reason when probes begin to fail, and with nothing when they succeed again. */
+  /** Called with the reason when probes begin to fail, and with `undefined` when they succeed again. */
   readonly onVerdict: (node: NodeId, failure: unknown) => void;
 }
 
-/** One node of a cluster. Its pool is its own: whatever blocks it blocks no other node. */
+/** One node of a cluster. It has its own pool, so a node that is blocked does not block others. */
 export class CitusNode {
   /** The group of the node in `pg_dist_node`; 0 is the coordinator's. */
   readonly id: NodeId;
-  /** For plants, and for the probe: whatever blocks that pool blocks every plant of the node. */
+  /** The pool for plants. The probe uses it too, because whatever blocks it blocks every plant of the node. */
   readonly pool: Pool;
   readonly #map: () => ShardMap;
   readonly #onVerdict: CitusNodeOptions["onVerdict"];
@@ -66,16 +66,16 @@ export class CitusNode {
     this.pool = new Pool({ size: MAX_IN_FLIGHT, connect, current, onSilence: suspect });
   }
 
-  /** Why it could not store a plant at the last probe; `undefined` if it could. */
+  /** Why the last probe failed; `undefined` if it succeeded. */
   get failure(): unknown {
     return this.#failure;
   }
 
   /**
-   * Adds plants that the node has by this map.
+   * Adds plants that belong to the node by this map.
    *
-   * @returns Their outcomes, and whether a shard has left the node: then an `unavailable` plant is
-   *   elsewhere.
+   * @returns Their outcomes, and whether a shard has left the node. If so, an `unavailable` plant may belong to
+   *   another node.
    */
   async add(
     batch: readonly NewPlant[],
@@ -96,7 +96,7 @@ export class CitusNode {
   }
 
   /**
-   * Verifies that it could store a plant now. One probe runs at a time.
+   * Verifies that the node could store a plant now. Only one probe runs at a time.
    *
    * @throws {PlantStoreError} `storage_unavailable` if not.
    */
@@ -119,7 +119,7 @@ export class CitusNode {
     }
   }
 
-  /** As `metrics()` of a database, without the label. */
+  /** Returns the current metrics, without labels. */
   metrics(): readonly DatabaseMetric[] {
     const ready: DatabaseMetric = {
       name: "plant_store_citus_node_ready",
@@ -135,7 +135,7 @@ export class CitusNode {
   }
 }
 
-/** An id whose plant a node has; `undefined` if it has no shard. */
+/** Returns an id in one of a node's shards; `undefined` if it has none. */
 function idOn(map: ShardMap, node: NodeId): bigint | undefined {
   if (!nodesOf(map).includes(node)) return undefined;
   for (let id = 0n; ; id++) if (shardOf(map, id).node === node) return id;

@@ -4,8 +4,7 @@ import type { Work } from "../postgres/pool.ts";
 import { hashint8 } from "./hash.ts";
 
 /**
- * A node of a Citus cluster, by its group in `pg_dist_node`. A standby that is promoted in the place
- * of a node's server is another host of the same node.
+ * A node of a Citus cluster: its group in `pg_dist_node`. A promoted standby is another host of the same node.
  */
 export type NodeId = number;
 
@@ -15,18 +14,18 @@ type Host = Connection["host"];
 /** A part of the table `plants`: the rows whose hash is within a range. */
 export interface Shard {
   readonly id: string;
-  /** The table that has the rows, on its node; quoted, with its schema. */
+  /** The table with the rows on the node: quoted, with its schema. */
   readonly table: string;
-  /** The least hash of its rows. */
+  /** The lower bound of its hashes. */
   readonly min: number;
   readonly node: NodeId;
 }
 
 /** Which node has which plants. */
 export interface ShardMap {
-  /** By their least hashes, without a gap. */
+  /** All shards, ordered by `min`, without gaps. */
   readonly shards: readonly Shard[];
-  /** The servers of each node: the one that Citus uses first. */
+  /** The servers of each node, starting with the one that Citus uses. */
   readonly hosts: ReadonlyMap<NodeId, readonly Host[]>;
   /** The schema of `plants`, quoted. */
   readonly schema: string;
@@ -41,7 +40,7 @@ interface ServerRow extends Host {
   readonly node: NodeId;
 }
 
-/** Only finished placements (`shardstate`) have all rows. */
+/** Selects the shards. Only a finished placement (`shardstate = 1`) has all rows. */
 const SHARDS = `SELECT shardid::text AS id, quote_ident(nspname) AS schema,
     quote_ident(nspname) || '.' || quote_ident(relname || '_' || shardid) AS table,
     shardminvalue::int AS min, shardmaxvalue::int AS max, groupid AS node
@@ -51,21 +50,20 @@ const SHARDS = `SELECT shardid::text AS id, quote_ident(nspname) AS schema,
   WHERE logicalrelid = 'plants'::regclass AND shardstate = 1 ORDER BY shardminvalue::int, groupid`;
 
 /**
- * Secondaries as well: one may have been promoted. A connection says which server accepts writes.
+ * Selects the servers. Includes secondaries, because one may have been promoted: connecting shows which server
+ * accepts writes. Ignores `metadatasynced`: Citus moves no shard while a node with metadata is out of date.
  *
- * `metadatasynced` does not matter: Citus moves no shard while a node with metadata is out of date.
- *
- * BUG: A node without metadata (`stop_metadata_sync_to_node`) stores plants in the table that a move
- * has left over.
+ * BUG: a node without metadata (`stop_metadata_sync_to_node`) stores plants in the table that a move has left
+ * over.
  */
 const NODES = `SELECT groupid AS node, nodename AS host, nodeport AS port
   FROM pg_dist_node WHERE isactive ORDER BY groupid, noderole = 'primary' DESC, nodeid`;
 
 /**
- * Reads the map from the coordinator. A server is the same object in every map: pools know by it
- * which of their connections lead to another server.
+ * Returns the work that loads the map from the coordinator. A server is the same object in every map, because
+ * pools compare servers by identity.
  *
- * @throws {PostgresFailure} `UNSAFE` if the shards are not one copy of each hash.
+ * @throws {PostgresFailure} `UNSAFE` if a hash has no shard, or several copies.
  */
 export function shardMapReader(): Work<ShardMap> {
   const known = new Map<string, Host>();
@@ -87,7 +85,7 @@ export function shardMapReader(): Work<ShardMap> {
 const INT4_MIN = -(2 ** 31);
 const INT4_MAX = 2 ** 31 - 1;
 
-/** Several copies of a shard would commit in two phases; a hash without a shard would have no node. */
+/** Refuses several copies of a shard, which would need two-phase commit, and a hash without a shard. */
 function requireOneCopyOfAll(shards: readonly ShardRow[]): void {
   const isComplete =
     shards.at(-1)?.max === INT4_MAX &&
@@ -100,18 +98,18 @@ function requireOneCopyOfAll(shards: readonly ShardRow[]): void {
   );
 }
 
-/** The nodes that have shards. */
+/** Returns the nodes that have shards. */
 export function nodesOf({ shards }: ShardMap): readonly NodeId[] {
   return [...new Set(shards.map(({ node }) => node))];
 }
 
-/** The shard that has the plant of an id. */
+/** Returns the shard for an id. */
 export function shardOf({ shards }: ShardMap, id: bigint): Shard {
   const hash = hashint8(id);
   let low = 0;
   let high = shards.length - 1;
 
-  // The last shard whose least hash is not above this one.
+  // Binary search for the last shard with `min` at or below the hash.
   while (low < high) {
     const middle = (low + high + 1) >> 1;
     if ((shards[middle] as Shard).min <= hash) low = middle;

@@ -3,11 +3,11 @@ import type { GroupCommit } from "../../group_commit/group_commit.ts";
 import type { NewPlant } from "../../plant/plant.ts";
 
 /**
- * A group commit for each part of a database whose plants are spread over several. Each gathers its
- * own batches, so that a part which hangs holds up its own plants only.
+ * Returns a group commit that distributes plants over the parts of a database. Each part has its own batches,
+ * so a part that hangs delays only its own plants.
  *
- * @param partOf The part that keeps a plant.
- * @param makeQueue Makes the group commit over a part, once.
+ * @param partOf Returns the part that stores a plant.
+ * @param makeQueue Makes the group commit of a part. Called once for each part.
  */
 export function shardedCommit<Part>(
   partOf: (plant: NewPlant) => Part,

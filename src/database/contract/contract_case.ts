@@ -13,10 +13,10 @@ export interface ContractCase {
   readonly run: () => Promise<void>;
 }
 
-/** Promises by name, each with a function that checks it on what was opened, empty. */
+/** Checks by the name of the promise. Each runs on a newly opened, empty adapter. */
 export type Cases<Opened> = Readonly<Record<string, (opened: Opened) => Promise<void>>>;
 
-/** The cases of a port, each with an adapter of its own. */
+/** Makes the cases of a port. Each opens its own adapter. */
 export function contractCases<Opened>(
   port: "Database" | "PlantStore" | "TokenStore",
   open: () => Promise<Opened & AsyncDisposable>,
@@ -32,15 +32,15 @@ export function contractCases<Opened>(
 }
 
 /**
- * Adds a batch, with a long timeout: a busy machine does not break the contract.
+ * Adds a batch, with a long timeout, because a slow machine does not break the contract.
  *
- * @throws {assert.AssertionError} If the store does not settle by then, whatever the test runner does.
+ * @throws {assert.AssertionError} If the store does not settle by then.
  */
 export function add({ plants }: Pick<Database, "plants">, batch: readonly NewPlant[]) {
   return addWithin(plants, batch, 60_000);
 }
 
-/** Timers are late on a busy machine, in milliseconds. */
+/** How late a timer may fire on a busy machine, in milliseconds. */
 const LATE_MS = 2_000;
 
 /** Adds a batch to a store, which must settle by its timeout. */

@@ -73,14 +73,13 @@ const UNICODE = ["é", "e\u0301", "\uFF45", "\uFEFF", "\u200B", "\uFFFD", "\u{10
 const LONG = ["", "b", "c"].map((end) => "a".repeat(65_535) + end);
 
 /**
- * Values of each kind, all different. Each is easily altered on its way, and some are equal by an
- * inexact comparison.
+ * Distinct values of each kind, which are easily altered in transit, or equal in an inexact comparison.
  */
 export const FIELD_EXAMPLES: Readonly<Record<FieldKind, readonly FieldValue[]>> = {
   text: [...ASCII, ...QUOTES, ...LINES, ...WORDS, ...LONG, ...UNICODE],
 };
 
-/** A plant with what it must have only, and another one with every field. */
+/** A plant with only the required fields, and a plant with every field. */
 const FERN = plantOf(1n, (field) => (isRequired(field) ? exampleOf(field, 2) : undefined));
 const MOSS = plantOf(2n, (field) => exampleOf(field, 4));
 
@@ -203,7 +202,7 @@ const CASES: Cases<Pick<Database, "plants">> = {
   },
 };
 
-/** A store that drops a field, or does not compare it, takes different plants for each other. */
+/** Returns a case for each field: a store that drops or ignores the field confuses different plants. */
 function casesOfFields(): Cases<Pick<Database, "plants">> {
   return Object.fromEntries(
     PLANT_FIELDS.map((field) => [
@@ -213,7 +212,7 @@ function casesOfFields(): Cases<Pick<Database, "plants">> {
   );
 }
 
-/** What shows on a database that is opened twice. */
+/** Returns the cases that need a database that is opened twice. */
 function casesOfTwo(reopen: ReopenPlantStore): Cases<Pick<Database, "plants">> {
   return {
     async "add() has committed when it resolves: the same store, opened beside it, reads the plants"(
@@ -277,15 +276,15 @@ function casesOfTwo(reopen: ReopenPlantStore): Cases<Pick<Database, "plants">> {
   };
 }
 
-/** How often a case tries what a fault does not do every time. */
+/** How often a case is repeated, because a fault may not show every time. */
 const ROUNDS = 30n;
 
-/** Adds batches of the same plants in opposite orders: whoever locks rows in that order deadlocks. */
+/** Adds batches of the same plants in opposite orders. A store that locks rows in that order deadlocks. */
 async function assertNoDeadlock(
   one: Pick<Database, "plants">,
   other: Pick<Database, "plants">,
 ): Promise<void> {
-  // Small ones for a store that takes a round trip a row, large ones for a fast one.
+  // Small batches for a store that needs a round trip for each row, large ones for a fast store.
   const sizes = Array.from({ length: 10 }, (_, round) => (round % 2 === 0 ? 80 : 800));
   for (const [round, length] of sizes.entries()) {
     const batch = Array.from({ length }, (_, index) => ({
@@ -293,7 +292,7 @@ async function assertNoDeadlock(
       id: BigInt(round * 1_000 + index),
     }));
     const batches = [add(one, batch), add(other, batch.toReversed()), add(one, batch)];
-    // All of them, so that none goes on after its case.
+    // Wait for all, so that none continues after its case.
     const settled = await Promise.allSettled(batches);
     const [first = [], second = [], third = []] = settled.map((result) => {
       if (result.status === "rejected") throw result.reason;
@@ -321,7 +320,7 @@ function exampleOf(field: keyof Plant, index: number): FieldValue | undefined {
   return examples[(index + PLANT_FIELDS.indexOf(field)) % examples.length];
 }
 
-/** What a field may be: `undefined`, if it may be absent, and the examples of its kind. */
+/** Returns the values to try for a field: the examples of its kind, and `undefined` if it is optional. */
 function valuesOf(field: keyof Plant): readonly (FieldValue | undefined)[] {
   const examples = FIELD_EXAMPLES[kindOf(field)];
   return isRequired(field) ? examples : [undefined, ...examples];
@@ -335,7 +334,7 @@ function changed(plant: NewPlant, field: keyof Plant, value: FieldValue | undefi
   return plantOf(plant.id, (each) => (each === field ? value : plant[each]));
 }
 
-/** Stores each value under an id of its own, and then adds every other value under that id. */
+/** Stores each value under its own id, and then adds every other value under that id. */
 async function assertDistinct(store: Pick<Database, "plants">, field: keyof Plant): Promise<void> {
   const values = valuesOf(field);
   const plantWith = (id: bigint, value: FieldValue | undefined) =>
@@ -355,7 +354,7 @@ async function assertDistinct(store: Pick<Database, "plants">, field: keyof Plan
   }
 }
 
-/** A value in a message: in escaped ASCII, and shortened in the middle if it is long. */
+/** Formats a value for a message, in escaped ASCII, and shortens it in the middle if it is long. */
 function shown(value: FieldValue | undefined): string {
   if (value === undefined) return "an absent one";
   const text = String(value);

@@ -237,7 +237,7 @@ const CASES: Cases<Pick<Database, "tokens">> = {
   },
 };
 
-/** What shows on a database that is opened twice. */
+/** Returns the cases that need a database that is opened twice. */
 function casesOfTwo(reopen: OpenTokenStore): Cases<Pick<Database, "tokens">> {
   return {
     async "add(), recordUses(), revoke(), delete() and prune() have committed when they resolve"({
