@@ -11,8 +11,8 @@ import { type NewPlant, type Plant, samePlant } from "../plant/plant.ts";
 import { type Database, keysetPages, PAGE_PLANTS } from "./database.ts";
 
 /**
- * A database in memory, lost when the process ends: for tests, and the smallest example of the
- * port.
+ * Returns a database in memory, which is lost when the process ends: for tests, and as the smallest example of
+ * an adapter.
  */
 export function memoryDatabase(): Database {
   const plants = new Map<bigint, Plant>();
@@ -86,7 +86,7 @@ export function memoryTokens(): TokenStore {
   const tokens = new Map<string, TokenRecord>();
   let revision = 0;
 
-  /** Changes the revision if tokens changed. */
+  /** Increments the revision if tokens changed. Returns the number of changed tokens. */
   function changed(count: number): number {
     if (count > 0) revision++;
     return count;

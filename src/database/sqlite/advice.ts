@@ -1,10 +1,10 @@
-// How to say in a message what to run, and as whom.
+// Advice in messages: which command to run, and as which user.
 import { ownUser } from "./own_process.ts";
 import { userOf } from "./owner.ts";
 
 /**
- * How to run a command on a database that this process uses: with its path, and as its user. Root
- * becomes that user.
+ * Says how to run a command on a database: with its path, and as the user of this process. A process of root
+ * has become the owner by then.
  *
  * @param file From {@linkcode databaseFile}.
  */
@@ -14,7 +14,7 @@ export function howToRunOn(command: string, file: string): string {
   return `run${as} plant-store ${command} --database ${inShell(file)}`;
 }
 
-/** Advice about a file of another user. */
+/** Says how to run a command as another user, who owns a file. */
 export function runAs(owner: number): string {
   const name = userOf(owner)?.name;
   // Only root may call runuser, and only with a name.
@@ -25,7 +25,7 @@ export function runAs(owner: number): string {
   return `run this as that user: ${become} plant-store …`;
 }
 
-/** A path as it is typed in a shell. */
+/** Quotes a path for a shell. */
 export function inShell(path: string): string {
   return /^[\w./:@%+-]+$/.test(path) ? path : `'${path.replaceAll("'", String.raw`'\''`)}'`;
 }

@@ -1,5 +1,5 @@
-// The Worker for what takes SQLite long, because it blocks the thread: it moves pages from the WAL
-// into the database while the writer's Worker adds plants, checks whole files and copies them.
+// The Worker for slow calls to SQLite, which block their thread: checkpoints while the writer's Worker adds
+// plants, checks of whole files, and copies.
 import { fdatasyncSync, openSync } from "node:fs";
 
 import { withDeadline } from "../../async/timers.ts";
@@ -12,21 +12,21 @@ import { checkIntegrity, checkWhole } from "./integrity.ts";
 import { serveCalls } from "./worker_calls.ts";
 
 /**
- * How long the check beside a server rests after a step, as a multiple of the step's time: it uses a
+ * How long the check beside a server pauses after a step, as a multiple of the step's duration. It uses a
  * fifth of a processor on an idle server, and a hundredth while plants are written.
  */
 const REST = { quiet: 4, writing: 99 };
 
 /**
- * Up to how many pages are checked at once beside a server: 100 MB, a third of a second in which
- * the WAL grows.
+ * Up to how many pages a file is checked in one step beside a server: 100 MB. That takes a third of a second,
+ * in which the WAL cannot restart.
  */
 const WHOLE_PAGES = 25_000;
 
-/** The database of the writer whose checkpoint passes this Worker makes. */
+/** The writer's database, for its checkpoints. */
 let opened: { readonly client: Client; readonly pass: () => void } | undefined;
 
-/** Resolves once the check is to end. */
+/** Resolves once the check should stop. */
 const stopped = Promise.withResolvers<boolean>();
 let checking: Promise<Checked> | undefined;
 
@@ -37,15 +37,14 @@ const api = {
     opened = { client, pass: passOf(client) };
   },
 
-  /** Moves what is in the WAL now into the database, and syncs that. */
+  /** Moves pages from the WAL into the database file, and fsyncs the file. */
   pass: (): void => opened?.pass(),
 
   /**
    * Checks a database.
    *
-   * @param identity Of the file that a server has open, as of `identityOf`. The server needs the
-   *   processor, and the WAL short: of a large file the check takes short steps, and rests between
-   *   them.
+   * @param identity The identity of the file that a server has open, from `identityOf`. Then the check of a
+   *   large file takes short steps with pauses, because the server needs the processor and a short WAL.
    */
   check(path: string, identity?: string): Promise<Checked> {
     checking = check(path, identity !== undefined).finally(() => {
@@ -56,7 +55,7 @@ const api = {
     return checking;
   },
 
-  /** Copies a database into a new file. Returns how many plants the copy has. */
+  /** Copies a database into a new file. Returns the number of plants in the copy. */
   copy(path: string, target: string): number {
     using client = connect(path, { access: "read" });
     client.run("VACUUM INTO ?", [target]);
@@ -65,8 +64,8 @@ const api = {
   },
 
   /**
-   * Ends a check after its current step, and closes the connections. SQLite makes a checkpoint when the
-   * last connection closes: that is the store's, which closes after this Worker.
+   * Ends a check after its current step, and closes the connections. SQLite runs a checkpoint when the last
+   * connection closes, which is the store's: it closes after this Worker.
    */
   async close(): Promise<void> {
     stopped.resolve(true);
@@ -83,17 +82,18 @@ export type BackgroundApi = typeof api;
 serveCalls(api);
 
 /**
- * Moves pages and syncs the database. SQLite itself syncs it only in the checkpoint that moves the
- * last page of the WAL. That one is the writer's, and would wait for all pages moved before.
+ * Returns a function that runs a PASSIVE checkpoint and fsyncs the database file. SQLite itself fsyncs it only
+ * in the checkpoint that moves the last page of the WAL. The writer runs that one, and would wait for the fsync
+ * of all pages.
  */
 function passOf(client: Client): () => void {
   const passive = client.prepare("PRAGMA wal_checkpoint(PASSIVE)");
-  // Never closed: closing any descriptor of a file drops the process's locks on it, and so SQLite's
-  // own.
+  // Never close it: closing any descriptor of a file drops all locks of the process on the file, even
+  // SQLite's.
   const file = openSync(client.filename, "r");
   return () => {
     const [[busy] = []] = passive.values();
-    // Another process that makes a checkpoint syncs what it moves.
+    // Another process is running a checkpoint, and fsyncs the pages that it moves.
     if (busy !== 0n) return;
 
     try {
@@ -122,7 +122,7 @@ async function check(path: string, background: boolean): Promise<Checked> {
   }
 }
 
-/** Runs a check step by step, and rests in between. Returns the plants; `undefined` if stopped. */
+/** Runs a check in steps, with pauses. Returns the number of plants; `undefined` if stopped. */
 async function checkBesideServer(client: Client): Promise<number | undefined> {
   const steps = checkIntegrity(client);
   // Changes when another connection commits.
@@ -138,7 +138,7 @@ async function checkBesideServer(client: Client): Promise<number | undefined> {
     const rest = after === before ? REST.quiet : REST.writing;
     before = after;
 
-    // Rests for a turn of the event loop at least: a request to stop ends the rest.
+    // Pauses for at least a turn of the event loop. A request to stop ends the pause.
     const restMs = rest * (performance.now() - begin);
     if (await withDeadline(stopped.promise, restMs, () => false)) return undefined;
   }

@@ -6,15 +6,15 @@ import { cLibrary } from "./c_library.ts";
 import type { Driver, SqliteConnection } from "./driver.ts";
 import { type ConnectOptions, openDatabase } from "./opening.ts";
 
-/** A connection of bun:sqlite: "Database" is our port. Drizzle's statements run on it. */
+/** A connection of bun:sqlite, which Drizzle uses too. Not named `Database`, because our port is. */
 export class Client extends Database implements SqliteConnection {
-  /** Opens another connection to the file, which only reads. */
+  /** Opens a read-only connection to the same file. */
   openReader(): Client {
     return new Client(this.filename, { readonly: true });
   }
 }
 
-/** Opens a database by bun:sqlite, as {@linkcode openDatabase} does. */
+/** Opens a database with bun:sqlite: see {@linkcode openDatabase}. */
 export function connect(path: string, options: ConnectOptions = {}): Client {
   return openDatabase(BUN, path, options);
 }

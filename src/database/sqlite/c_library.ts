@@ -1,9 +1,9 @@
 import { dlopen, type FFIFunction } from "bun:ffi";
 
 /**
- * Functions of the C library, for what Bun lacks. Its name differs: glibc, musl, macOS.
+ * Loads functions of the C library that Bun lacks: from glibc, musl or macOS.
  *
- * @returns `undefined` if this system has none of these.
+ * @returns `undefined` on any other system.
  */
 export function cLibrary<const Functions extends Record<string, FFIFunction>>(
   functions: Functions,
@@ -13,7 +13,7 @@ export function cLibrary<const Functions extends Record<string, FFIFunction>>(
     try {
       return dlopen(name, functions).symbols;
     } catch {
-      // It is one of the others.
+      // Try the next name.
     }
   }
   return undefined;

@@ -1,5 +1,5 @@
-// The third of three checks for corruption: `plant-store check`, which reads the whole file in a Worker, and
-// removes the marker of a file that is sound. `opening_check.ts` is at each opening.
+// The third of three checks for corruption: `plant-store check` reads the whole file in a Worker, and removes
+// the marker of a sound file. `opening_check.ts` runs at each opening.
 import { withAbort } from "../../async/timers.ts";
 import type { ReadOptions } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
@@ -11,10 +11,10 @@ import { databaseFile } from "./path.ts";
 import { reasonOfCall, startWorker } from "./worker_calls.ts";
 
 /**
- * Checks a file, and removes its corruption marker if the file is sound. A file that another
- * process marks during the check counts as corrupt.
+ * Checks a file, and removes its corruption marker if the file is sound. If another process marks the file
+ * during the check, the file counts as corrupt.
  *
- * @throws {DatabaseError} If it is corrupt, or the check itself failed.
+ * @throws {DatabaseError} If the file is corrupt, or the check itself failed.
  */
 export async function checkSqlite(path: string, { stop }: Pick<ReadOptions, "stop">) {
   const marker = withFileError("open", path, () => corruptionMarker(path));
@@ -22,7 +22,7 @@ export async function checkSqlite(path: string, { stop }: Pick<ReadOptions, "sto
     `"${path}" is corrupt: ${finding}; to save what can be read before you restore a backup, ${howToRunOn("export", databaseFile(path))} > rest.ndjson`;
   const before = marker.content();
 
-  // A step of SQLite can take seconds: after a signal the process does not wait for it.
+  // A step of SQLite can take seconds. After a signal, do not wait for it.
   const result = await withAbort(checkFile(path, corrupt), stop);
   if (result === undefined) return undefined;
 
@@ -33,10 +33,10 @@ export async function checkSqlite(path: string, { stop }: Pick<ReadOptions, "sto
 }
 
 /**
- * Checks a database once, in a Worker, even while a server writes to it.
+ * Checks a database in a Worker, even while a server writes to it.
  *
- * @param corrupt The message if it is corrupt, made of what was found.
- * @throws {DatabaseError} If it is corrupt, or the check itself failed.
+ * @param corrupt Returns the message for a finding of corruption.
+ * @throws {DatabaseError} If the database is corrupt, or the check itself failed.
  */
 export async function checkFile(path: string, corrupt: (finding: string) => string) {
   const { call, terminate } = startWorker<BackgroundApi>("background");

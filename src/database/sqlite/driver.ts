@@ -1,35 +1,35 @@
 import type { NewPlant } from "../../plant/plant.ts";
 
 /**
- * The port of SQLite's drivers, bun:sqlite and node:sqlite: one connection to one file. Disposing
- * of it closes it, with all of its statements. Every call blocks the thread until SQLite responds.
- * What a call throws has SQLite's extended result code (`resultCodeOf`).
+ * A connection to a file, through bun:sqlite or node:sqlite. Disposing of it closes it and its statements.
+ * Every call blocks the thread until SQLite returns. Errors have SQLite's extended result code
+ * (`resultCodeOf`).
  *
- * It has the names and the shapes of bun:sqlite, so that nothing stands between that and the store.
+ * The interface is that of bun:sqlite, so that bun:sqlite needs no wrapper.
  */
 export interface SqliteConnection extends Disposable {
-  /** The path by which the file was opened, which may be a link. */
+  /** The path that was opened, which may be a symbolic link. */
   readonly filename: string;
-  /** Runs a script. On Deno its errors have no code. */
+  /** Runs a script. On Deno, its errors have no code. */
   exec(sql: string): unknown;
-  /** A statement, which is compiled once and closed with the connection. */
+  /** Returns a statement, which is compiled once and closed with the connection. */
   query(sql: string): Query;
   /**
-   * Makes a function that runs in a transaction which may write (`BEGIN IMMEDIATE`). What it did is on
-   * the disk when it returns. If it throws, nothing of that is stored, or all of it if an fsync failed.
+   * Makes a function that runs in a write transaction (`BEGIN IMMEDIATE`). When it returns, the transaction is
+   * on the disk. When it throws, nothing is stored, except that after a failed fsync all may be.
    */
   transaction<Args extends readonly unknown[], Result>(
     run: (...args: Args) => Result,
   ): { readonly immediate: (...args: Args) => Result };
-  /** Opens another connection to the file, which only reads. */
+  /** Opens a read-only connection to the same file. */
   openReader(): SqliteConnection;
 }
 
-/** One statement. Each call runs it to its end. */
+/** A statement. Each call runs it to its end. */
 export interface Query {
-  /** Its rows as objects. */
+  /** Returns its rows as objects. */
   all(): readonly unknown[];
-  /** Its rows as lists of their columns. */
+  /** Returns its rows as arrays of columns. */
   values(): readonly (readonly unknown[])[];
 }
 
@@ -37,24 +37,24 @@ export interface Query {
 export interface PlantRows {
   /** Inserts a plant. Returns false, and changes nothing, if its id is taken. */
   insert(plant: NewPlant): boolean;
-  /** Reads the plant under an id. */
+  /** Reads the plant with an id. */
   find(id: bigint): NewPlant | undefined;
 }
 
-/** One of the drivers. */
+/** A driver of SQLite. */
 export interface Driver<Opened extends SqliteConnection> {
-  /** Opens a file, and creates none that is not there. */
+  /** Opens an existing file. */
   open(file: string, options: { readonly readonly: boolean }): Opened;
-  /** Makes an empty file one without copy on write, as `chattr +C` does, if the system can do that. */
+  /** Disables copy on write for an empty file, like `chattr +C`, if the system can. */
   disableCopyOnWrite(path: string): void;
 }
 
-/** The first column of the first row of a query. */
+/** Runs a query, and returns the first column of its first row. */
 export function valueFrom(connection: SqliteConnection, query: string): unknown {
   return connection.query(query).values()[0]?.[0];
 }
 
-/** The same as a number. */
+/** Runs a query, and returns the first column of its first row as a number. */
 export function numberFrom(connection: SqliteConnection, query: string): number {
   return Number(valueFrom(connection, query));
 }

@@ -76,7 +76,7 @@ export function toPlantStoreError(error: unknown): unknown {
   return reason === undefined ? error : storageUnavailable(reason, error);
 }
 
-/** An error for clients, with a cause for the log. */
+/** Returns an error for clients, with a cause for the log. */
 export function storageUnavailable(reason: string, cause: unknown): PlantStoreError {
   return new PlantStoreError("storage_unavailable", `${reason}; send the plant again later`, {
     cause,
@@ -84,8 +84,8 @@ export function storageUnavailable(reason: string, cause: unknown): PlantStoreEr
 }
 
 /**
- * Whether SQLite could not write, or could not create what it needs to read: on a file system that
- * is full or read-only, and on files of another user.
+ * Reports whether SQLite could not write, or could not create a file that it needs for reading: the file system
+ * is full or read-only, or the files belong to another user.
  */
 function isUnwritable(error: unknown): boolean {
   return UNWRITABLE.has(primaryCodeOf(error)) || UNWRITABLE.has(resultCodeOf(error));

@@ -13,19 +13,18 @@ export const MIGRATIONS = journal.entries.map(({ tag, when }) => ({
   sql: SQL[tag] as string,
 }));
 
-/** A migration: its name, its time in the journal of drizzle-kit, and its statements. */
+/** A migration: its name, its time in drizzle-kit's journal, and its SQL. */
 export type Migration = (typeof MIGRATIONS)[number];
 
-/** "plnt", in the header of the file: so another application's database is never taken for ours. */
+/** "plnt", in the header of the file, to recognize another application's database. */
 export const APPLICATION_ID = 0x706c6e74;
 
 /**
- * Brings a database to the newest schema. Takes the write lock first: if two processes start
- * together, one migrates and the other finds it done. The table of applied migrations is
- * drizzle-kit's own.
+ * Migrates a database to the newest schema. Takes the write lock first: if two processes start at the same time,
+ * one migrates, and the other has nothing left to do. Uses drizzle-kit's table of applied migrations.
  *
- * @returns The migrations that were applied: all of them to a new database.
- * @throws {DatabaseError} If a newer plant-store made the file.
+ * @returns The migrations that were applied: all of them if the database is new.
+ * @throws {DatabaseError} As {@linkcode compareLedger}.
  */
 export function applyMigrations(connection: SqliteConnection): readonly Migration[] {
   const applyMissing = connection.transaction(() => {
@@ -42,7 +41,7 @@ const LEDGER =
 
 function stepsOf({ when, sql }: Migration): string {
   const digest = hash("sha256", sql);
-  // Who does not know the first migration has another program's tables.
+  // A version that does not know the first migration is another program, so mark no additions.
   const entry = when === MIGRATIONS[0]?.when ? digest : ledgerEntry(digest, sql);
   return `${sql.trimEnd()}
 PRAGMA application_id = ${APPLICATION_ID};
@@ -50,7 +49,7 @@ INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('${entry}', ${when})
 `;
 }
 
-/** The SQL of a migration, as one transaction. */
+/** Returns the SQL of a migration, as one transaction. */
 export function migrationScript(migration: Migration): string {
   return `BEGIN IMMEDIATE;\n${LEDGER}${stepsOf(migration)}COMMIT;\n`;
 }
@@ -69,13 +68,12 @@ export function readLedger(connection: SqliteConnection) {
 }
 
 /**
- * Whether a file has our tables; a new one has none.
+ * Reports whether a file has our tables. A new file has none.
  *
- * @throws {DatabaseError} If it has those of another application.
+ * @throws {DatabaseError} If the tables belong to another application.
  */
 export function hasOurTables(connection: SqliteConnection): boolean {
-  // Count the tables before reading the id: another process may be creating both at this moment, in
-  // one transaction.
+  // Count the tables before reading the id: another process may be creating both in one transaction.
   const hasTables = numberFrom(connection, "SELECT count(*) FROM sqlite_schema") > 0;
   const isOurs = numberFrom(connection, "PRAGMA application_id") === APPLICATION_ID;
   if (hasTables && !isOurs) throw new DatabaseError("it belongs to another application");

@@ -10,8 +10,8 @@ import {
 } from "../../plant/plant.ts";
 import type { Driver, PlantRows, Query, SqliteConnection } from "./driver.ts";
 
-// By `import`, an older runtime would end before it says which versions will do. Bun 1.1 does not have
-// the function either.
+// Not an `import`: an older runtime would exit before it can say which versions work. Bun 1.1 lacks the
+// function too.
 const sqlite = process.getBuiltinModule?.("node:sqlite") as typeof NodeSqlite | undefined;
 if (sqlite === undefined) {
   throw new Error(
@@ -20,13 +20,13 @@ if (sqlite === undefined) {
 }
 const { DatabaseSync } = sqlite;
 
-/** A connection of node:sqlite, of Node, Deno and Bun. */
+/** A connection of node:sqlite, in Node, Deno or Bun. */
 interface NodeConnection extends SqliteConnection {
   /** Compiles a statement that reads integers exactly. */
   prepare(sql: string): NodeSqlite.StatementSync;
 }
 
-/** The driver by node:sqlite. */
+/** The driver with node:sqlite. */
 export const NODE: Driver<NodeConnection> = {
   open: openNode,
   // Node has no ioctl(2).
@@ -39,7 +39,7 @@ function openNode(file: string, { readonly }: { readonly readonly: boolean }): N
 
   function prepare(sql: string): NodeSqlite.StatementSync {
     const statement = database.prepare(sql);
-    // Otherwise integers past 2^53 are refused or rounded.
+    // Otherwise node:sqlite refuses or rounds integers above 2^53.
     statement.setReadBigInts(true);
     return statement;
   }
@@ -59,7 +59,7 @@ function openNode(file: string, { readonly }: { readonly readonly: boolean }): N
     try {
       query("ROLLBACK").all();
     } catch {
-      // SQLite itself has rolled back, as it does on a full disk.
+      // SQLite has already rolled back, as it does on a full disk.
     }
   }
 
@@ -69,7 +69,7 @@ function openNode(file: string, { readonly }: { readonly readonly: boolean }): N
     exec: (sql) => database.exec(sql),
     query,
     transaction: (run) => ({
-      // Not by `exec`, whose errors have no code on Deno.
+      // Not `exec`: on Deno its errors have no code.
       immediate(...args) {
         query("BEGIN IMMEDIATE").all();
         try {

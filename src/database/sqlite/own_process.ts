@@ -1,12 +1,12 @@
-// What this process asks the system about itself.
+// Information about this process.
 
 /**
- * Whether to ask the system about this process. Deno asks its user first, for all permissions:
- * there the checks that need it are left out.
+ * Whether the system may be asked about this process. False on Deno, which would ask its user for all
+ * permissions. There, checks that need this are skipped.
  */
 export const SEES_PROCESS = !("Deno" in globalThis);
 
-/** The user of this process; `undefined` if that cannot be known. */
+/** Returns the uid of this process; `undefined` if it is unknown. */
 export function ownUser(): number | undefined {
   return SEES_PROCESS ? process.getuid?.() : undefined;
 }

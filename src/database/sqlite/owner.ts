@@ -5,13 +5,12 @@ import { ownUser } from "./own_process.ts";
 import { databaseFile } from "./path.ts";
 
 /**
- * Makes root's process one of the user who owns a database, for good: its files belong to that user,
- * and a link that the user has put there leads root nowhere. For a database that does not exist yet,
- * the owner of its directory counts, or of the directory above. What only root may read has to be open
- * before.
+ * Changes the user of a root process to the owner of a database, for good. Then new files belong to the owner,
+ * and a link that the owner has placed cannot misuse root's rights. If the database does not exist yet, the owner
+ * of its directory counts, or of the directory above. Open files that only root may read before this call.
  *
- * @returns The user's name; `undefined` if the process stays as it is: it is not root's, the files
- *   are root's, or the system refuses. Then the rules for root apply.
+ * @returns The user's name; `undefined` if nothing changed, because the process does not run as root, root owns
+ *   the files, or the system refuses. Then the rules for root apply.
  */
 export function becomeOwner(path: string): string | undefined {
   if (ownUser() !== 0) return undefined;
@@ -19,7 +18,7 @@ export function becomeOwner(path: string): string | undefined {
   if (owner === undefined || owner.uid === 0) return undefined;
 
   try {
-    // The order matters: the user may not change the groups.
+    // In this order: once it is not root, the process may not change its groups.
     (process as WithInitgroups).initgroups(owner.name, owner.gid);
     process.setgid?.(owner.gid);
     process.setuid?.(owner.uid);
@@ -30,12 +29,12 @@ export function becomeOwner(path: string): string | undefined {
   }
 }
 
-/** Bun has it, and its types do not. */
+/** Bun has `initgroups`, but its types do not. */
 interface WithInitgroups extends NodeJS.Process {
   initgroups(user: string, group: number): void;
 }
 
-/** The uid of a database's owner; 0 if its path cannot be used: opening it says why. */
+/** Returns the uid of a database's owner; 0 if the path cannot be used, which opening it reports. */
 export function ownerOf(path: string): number {
   try {
     const directory = dirname(path);
@@ -47,7 +46,7 @@ export function ownerOf(path: string): number {
   }
 }
 
-/** A user of this machine: passwd(5). */
+/** Finds a user in /etc/passwd: passwd(5). */
 export function userOf(user: number): { name: string; uid: number; gid: number } | undefined {
   for (const line of users().split("\n")) {
     const [name = "", , uid, gid] = line.split(":");

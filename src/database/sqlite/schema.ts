@@ -10,14 +10,14 @@ const instant = (name: string) => integer(name, { mode: "timestamp_ms" });
 
 const bytes = customType<{ data: Uint8Array; driverData: Uint8Array }>({ dataType: () => "blob" });
 
-/** The plants, by the id that the client chose. */
+/** The plants. Clients choose the id. */
 export const plants = sqliteTable("plants", {
   id: int64().primaryKey(),
   name: text().notNull(),
   tag: text(),
 } satisfies Record<keyof NewPlant, unknown>);
 
-/** Bearer tokens: only their SHA-256, so a copy of the file gives no access. */
+/** Bearer tokens. Only the SHA-256 is stored, so a copy of the file gives no access. */
 export const tokens = sqliteTable("tokens", {
   name: text().primaryKey(),
   digest: bytes().notNull().unique(),
@@ -30,21 +30,20 @@ export const tokens = sqliteTable("tokens", {
 });
 
 /**
- * One row: how often tokens were added, revoked or deleted. Servers read it to know whether the
- * tokens changed.
+ * One row, which counts changes of the tokens. Servers read it to learn whether to reload the tokens.
  */
 export const tokenRevision = sqliteTable("token_revision", {
   id: integer().primaryKey(),
   revision: integer().notNull(),
 });
 
-/** What the integrity check needs to know of a kind of fields. */
+/** How the integrity check treats a kind of field. */
 interface ColumnKind {
-  /** The condition, in SQL, that a column holds a value of the kind, which can be read to its end. */
+  /** Returns the SQL condition that a column has a value of the kind that can be read to its end. */
   isSound(column: string): string;
 }
 
-/** The kinds of fields. The schema above has the type of each column. */
+/** The kinds of fields. The schema above declares the type of each column. */
 export const COLUMN_KINDS: Readonly<Record<FieldKind, ColumnKind>> = {
   text: { isSound: (column) => `typeof(${column}) = 'text' AND length(${column}) >= 0` },
 };

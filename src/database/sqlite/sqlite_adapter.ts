@@ -32,13 +32,13 @@ export const SQLITE: DatabaseKind = {
   },
 };
 
-/** Every backup is a file of SQLite. */
+/** The format of backups: a SQLite file, whatever the database. */
 export const SQLITE_BACKUPS: BackupFormat = {
   write: async (...args) => (await import("./backup.ts")).writeBackup(...args),
   open: async (...args) => (await import("./restore.ts")).openBackup(...args),
 };
 
-/** The adapter of a SQLite database. Loads what a server does not need only when it is used. */
+/** Returns the adapter of a SQLite database. Loads modules that a server does not need only when used. */
 export function sqliteAdapter(path: string): DatabaseAdapter {
   return {
     name: path,
@@ -62,7 +62,7 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
       becomeOwner(path);
       return (await import("./pages.ts")).openPlants(path, options);
     },
-    // May write: a database of an older version has to be migrated first.
+    // Opened for writing, because a database of an older version has to be migrated first.
     openForListing: () => openHere(path, { access: "write" }),
 
     check: async (options) => {
@@ -90,8 +90,8 @@ export function sqliteAdapter(path: string): DatabaseAdapter {
 }
 
 /**
- * Opens a SQLite database in a Worker: bun:sqlite is synchronous, and a hanging disk must not keep
- * the server's thread from responding.
+ * Opens a SQLite database in a Worker. bun:sqlite is synchronous, and a hanging disk must not block the
+ * server's thread.
  *
  * @throws {DatabaseError} If the file cannot be used.
  */
@@ -150,7 +150,7 @@ export async function openSqliteWorker(
     failed: worker.failed,
 
     async [Symbol.asyncDispose]() {
-      // A Worker that has failed has closed all connections but one that hangs, which nothing waits for.
+      // A Worker that has failed closed its connections itself, except one that hangs: do not wait for it.
       await Promise.race([worker.failed, call("close")]).finally(worker.terminate);
     },
   };
@@ -200,7 +200,7 @@ async function openHere(path: string, options: ConnectOptions): Promise<Database
       try {
         await database[Symbol.asyncDispose]();
       } catch (error) {
-        // The command has done its work, and only moving the WAL failed, as on a full disk.
+        // The command's work is done. Only moving the WAL failed, for example on a full disk.
         const failure = toFileError("move the WAL into", path, (error as Error).cause);
         if (!(failure instanceof DatabaseError)) throw error;
         throw new DatabaseError(`${failure.message}; nothing is lost: the WAL stays beside it`, {
@@ -226,7 +226,7 @@ async function migrateSqlite(
       if (isNew) onCreate?.(resolve(path));
     };
     await using _ = await openHere(path, { access: "create", onMigrated });
-    // In an empty file, as in a missing one, a start creates all tables.
+    // An empty or missing file needs all migrations.
   } else if (withFileError("open", path, () => fileBytes(path)) > 0) {
     const { connect } = await import("./bun_driver.ts");
     using client = connect(path, { access: "read" });

@@ -21,7 +21,7 @@ export interface SqliteDatabase extends Database {
 }
 
 /**
- * The plants and tokens of a connection that may write, by Drizzle's statements. Disposing of it
+ * Returns the database of a connection that may write. Uses statements by Drizzle. Disposing of the database
  * closes the connection.
  */
 export function sqliteDatabase(
@@ -47,7 +47,7 @@ export function sqliteDatabase(
     count: () => countPlants(client),
     delete: (ids) =>
       store.write(() => {
-        // Otherwise a deleted plant stays readable in the file.
+        // Otherwise the file keeps the content of a deleted plant.
         client.run("PRAGMA secure_delete = ON");
         deleteAll.immediate(ids);
       }),
@@ -63,8 +63,8 @@ const { placeholder } = sql;
 export function drizzleRows(client: Client): PlantRows {
   const db = drizzle({ client });
   const insert = db.insert(plants).values(ROW).onConflictDoNothing({ target: plants.id });
-  // Drizzle writes the statement, and bun:sqlite runs it: filling Drizzle's placeholders costs more
-  // than the insert.
+  // Drizzle builds the statement, but bun:sqlite runs it: filling Drizzle's placeholders costs more than the
+  // insert.
   const insertOne = client.prepare<void, (bigint | ColumnValue)[]>(insert.toSQL().sql);
   const select = db
     .select()
@@ -82,7 +82,7 @@ export function drizzleRows(client: Client): PlantRows {
   };
 }
 
-/** The columns, in the order of the statement that inserts a row. */
+/** The columns, in the order of the INSERT. */
 const COLUMNS = Object.keys(getTableColumns(plants)) as (keyof NewPlant)[];
 
 /** A placeholder for each column. */

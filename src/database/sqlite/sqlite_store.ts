@@ -99,7 +99,7 @@ export async function sqliteStore(
   try {
     const options: ConnectOptions = {
       access: create ? "create" : "write",
-      // Waits for a lock without blocking the event loop.
+      // 0, because retryWhileLocked waits without blocking the event loop.
       busyTimeoutMs: 0,
       resetsWal: true,
       onMigrated: (_, isNew) => isNew && console.warn(`Created an empty database: ${file}`),
@@ -125,7 +125,7 @@ export async function sqliteStore(
       [Symbol.asyncDispose]: async () => close(),
     };
   } catch (cause) {
-    // Errors of Deno have no code, by which they could have been put into words.
+    // Deno's errors have no code, so they were not translated.
     if (cause instanceof DatabaseError) throw cause;
     throw new DatabaseError(`Cannot open database "${file}": ${reasonOf(cause)}`, { cause });
   }
@@ -134,7 +134,7 @@ export async function sqliteStore(
 /** How long a probe waits for the lock of another process, in milliseconds. */
 const PROBE_TIMEOUT_MS = 1_000;
 
-/** The absolute path: the program may change its directory. */
+/** Returns the absolute path, because the program may change its working directory. */
 function requirePath(path: unknown): string {
   if (typeof path !== "string")
     throw new TypeError(`sqliteStore() expects a path as a string, not ${String(path)}`);

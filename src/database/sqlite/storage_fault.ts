@@ -14,11 +14,11 @@ import { ownUser, SEES_PROCESS } from "./own_process.ts";
 import { foreignFault } from "./trust.ts";
 
 /**
- * Why SQLite cannot write a database or what it keeps beside it, in words that say what to do.
- * SQLite's own are second-hand: without a block for the index of a WAL, it reports an I/O error.
+ * Finds out why SQLite cannot write a database or the files beside it, and says what to do. SQLite's own
+ * messages are vague: if there is no space for the WAL-index, it reports an I/O error.
  *
  * @param file From {@linkcode databaseFile}.
- * @returns `undefined` if the system names no cause.
+ * @returns `undefined` if the system shows no cause.
  */
 export function storageFault(file: string): string | undefined {
   if (!SEES_PROCESS) return undefined;
@@ -26,7 +26,7 @@ export function storageFault(file: string): string | undefined {
 }
 
 /**
- * Why this process may not write to the files of a database that are there.
+ * Finds out why this process may not write to the existing files of a database.
  *
  * @param file From {@linkcode databaseFile}.
  * @returns `undefined` if it may.
@@ -55,7 +55,7 @@ function accessFaultOf(path: string, file: string): string | undefined {
 const READ_ONLY =
   "its file system is read-only, perhaps since the disk failed: see dmesg, and mount it for writing";
 
-/** Explains why a user other than root may not write to a path. */
+/** Explains why this user, who is not root, may not write to a path. */
 function ownerFault(path: string, file: string): string {
   const user = ownUser();
   const directory = dirname(file);
@@ -69,21 +69,21 @@ function ownerFault(path: string, file: string): string {
   // No command: it may be /srv.
   if (path === directory && (uid === 0 || !existsSync(file)))
     return `${whose}; ${CHOOSE}, or give that directory to uid ${user}`;
-  // What root has made or copied for this user.
+  // Root may have created or copied the file for this user.
   const isGift = uid === 0 && statSync(directory).uid === user;
   if (!isGift) return `${whose}; ${runAs(uid)}`;
   return `${whose}, and this runs as uid ${user}; if it is yours, give it to that user: chown -h ${user} ${inShell(file)}*`;
 }
 
 /**
- * Why this user cannot reach a path: one of its directories lets no other user in.
+ * Finds the directory of a path that this user may not enter.
  *
- * @returns `undefined` if none keeps it out.
+ * @returns The reason, and what to do; `undefined` if there is no such directory.
  */
 export function closedDirectoryFault(path: string): string | undefined {
   if (!SEES_PROCESS) return undefined;
 
-  // The closed one is the first that can be seen, from below.
+  // Walking up, the first directory that can be seen is the closed one.
   let directory = dirname(resolve(path));
   while (statOf(directory) === undefined) directory = dirname(directory);
 
@@ -92,7 +92,7 @@ export function closedDirectoryFault(path: string): string | undefined {
     return undefined;
   } catch {
     const { uid } = statSync(directory);
-    // The working directory may be root's. There, root would create another database.
+    // Do not advise to run as root: a relative path may be wrong, and root would create another database.
     const advice = uid === 0 ? CHOOSE : runAs(uid);
     return `"${directory}" belongs to uid ${uid}, and its mode lets no other user in; ${advice}`;
   }
@@ -111,9 +111,9 @@ function statOf(path: string): Stats | undefined {
 /** SQLite needs a few pages for the WAL and its index, in bytes. */
 const LEAST_BYTES = 65_536;
 
-/** Whether a file system has no room. */
+/** Explains that a file system is full; returns `undefined` if it is not. */
 function spaceFault(directory: string): string | undefined {
-  // Not `bfree`: some of those blocks not even root gets.
+  // Not `bfree`, which includes reserved blocks.
   const { bavail, bsize, files, ffree } = statfsSync(directory);
 
   if (bavail * bsize < LEAST_BYTES)

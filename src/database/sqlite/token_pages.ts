@@ -1,15 +1,14 @@
 import { parseScopes, type TokenRecord } from "../../auth/token_store.ts";
 
 /**
- * How many tokens a page has; only the last one has fewer. Takes a millisecond or two: all at once
+ * The number of tokens in every page but the last. A page takes a millisecond or two. Reading all tokens at once
  * would delay plants.
  */
 export const PAGE_TOKENS = 1_000;
 
 /**
- * The query of a page of at most ?4 tokens: those after row ?1 that had not ended at ?2, and those
- * with a digest of ?3. JSON, because Bun copies a string to another thread without a structured
- * clone.
+ * Selects a page of at most ?4 tokens after row ?1: those that had not ended at ?2, and those with a digest in
+ * ?3. Returns JSON, because Bun copies a string to another thread without a structured clone.
  */
 export const TOKEN_PAGE = `
   SELECT json_group_array(json_array(
@@ -22,7 +21,7 @@ export const TOKEN_PAGE = `
     ORDER BY rowid LIMIT ?4)`;
 
 /**
- * Reads all tokens, oldest first, in pages: the Worker takes plants between two of them.
+ * Reads all tokens in pages, so that the Worker can store plants in between. Returns the oldest first.
  *
  * @param pageAfter Reads the tokens after a row, as JSON.
  */
@@ -45,7 +44,7 @@ export async function allTokens(
   );
 }
 
-/** A token as SQLite writes it into a page. */
+/** A token in the JSON of a page. */
 export type TokenRow = [
   row: number,
   name: string,
@@ -57,7 +56,7 @@ export type TokenRow = [
   lastUsedAt: number | null,
 ];
 
-/** The token of a row, as the port has it. */
+/** Converts a row to a token. */
 export function toRecord([
   ,
   name,

@@ -14,23 +14,22 @@ import type { Client } from "./bun_driver.ts";
 import { tokenRevision, tokens } from "./schema.ts";
 import { allTokens, PAGE_TOKENS, TOKEN_PAGE } from "./token_pages.ts";
 
-/** The tokens, in the database of the plants. */
+/** The store of tokens, in the same file as the plants. */
 export interface SqliteTokens extends TokenStore {
   /**
-   * Resolves to the tokens after this row, in the order of the rows, as {@linkcode allTokens} reads
-   * them.
+   * Reads a page of the tokens after this row, as JSON for {@linkcode allTokens}.
    */
   page(row: number, filter?: TokenFilter): Promise<string>;
 }
 
-/** How calls of SQLite run. */
+/** Runs calls to SQLite. */
 interface Run {
   read<Result>(call: () => Result): Result;
-  /** Waits for the lock of another process. */
+  /** Runs a call that writes. Waits while another process holds the lock. */
   write<Result>(call: () => Result): Promise<Result>;
 }
 
-/** Prepares the statements for tokens. */
+/** Prepares the statements for tokens, and returns their store. */
 export function sqliteTokens(client: Client, { read, write }: Run): SqliteTokens {
   const db = drizzle({ client });
   const readPage = client.prepare<never, [number, number, string, number]>(TOKEN_PAGE);
@@ -51,7 +50,7 @@ export function sqliteTokens(client: Client, { read, write }: Run): SqliteTokens
     if (changes > 0) increment.run();
     return changes;
   }).immediate;
-  /** Runs a statement, and changes the revision if it changed tokens. Returns how many. */
+  /** Runs a statement, and changes the revision if it changed tokens. Returns the number of changed tokens. */
   const change = (statement: { run(): unknown }) => write(() => runAndCount(statement));
 
   async function page(row: number, filter?: TokenFilter): Promise<string> {
@@ -80,7 +79,7 @@ export function sqliteTokens(client: Client, { read, write }: Run): SqliteTokens
   };
 }
 
-/** A use does not change the revision: every server would read all tokens every minute. */
+/** Records a use without changing the revision: otherwise every server would reload all tokens every minute. */
 function useRecorder(client: Client): (use: TokenUse) => void {
   const at = sql.placeholder("at");
   const isReplaced = or(
