@@ -199,11 +199,11 @@ export function createMetrics() {
 const SERVER_ERRORS = (Object.keys(ERRORS) as ErrorCode[]).filter((code) => statusOf(code) >= 500);
 
 /**
- * Tracks the highest value of the last 30 to 60 seconds. Reading does not reset it, because two
- * Prometheus servers may scrape one server.
+ * Tracks the highest value of the last one to two minutes: Prometheus scrapes once a minute by
+ * default. Reading does not reset it, because two Prometheus servers may scrape one server.
  */
 function recentMaximum() {
-  const halfMs = 30_000;
+  const halfMs = 60_000;
   let [since, current, before] = [performance.now(), 0, 0];
 
   function proceed(): void {

@@ -102,7 +102,9 @@ test("parseConfig() takes white space off around every value, and refuses quotes
   expect(() => parseConfig({}, { host: "'::1'" })).toThrow(
     "Cannot use --host: remove the quotes around its value",
   );
-  expect(() => parseConfig({}, { host: " " })).toThrow("expected a value, or no flag");
+  expect(() => parseConfig({}, { host: " " })).toThrow(
+    "expected a value; for the default, omit the flag",
+  );
 });
 
 test.each<[what: string, spoil: (value: string) => string, advice: string]>([
