@@ -197,7 +197,7 @@ export interface DatabaseMetric {
   readonly name: string;
   readonly help: string;
   readonly type: "counter" | "gauge";
-  /** Distinguish metrics of one name. @default none */
+  /** Distinguish metrics with the same name. @default none */
   readonly labels?: Readonly<Record<string, string>>;
   readonly value: number;
 }

@@ -48,8 +48,8 @@ export function memoryDatabase(): Database {
 }
 
 /**
- * A store of plants in memory, lost when the process ends. Disposing of it does nothing, as it can
- * stand for a store that has to be closed.
+ * Returns a store of plants in memory, which is lost when the process ends. It can be disposed of, like a store
+ * that must be closed; that does nothing.
  *
  * @example
  * ```ts
@@ -67,7 +67,7 @@ export function memoryStore(): PlantStore & AsyncDisposable {
 }
 
 /**
- * A store of tokens in memory, lost when the process ends.
+ * Returns a store of tokens in memory, which is lost when the process ends.
  *
  * @example
  * ```ts

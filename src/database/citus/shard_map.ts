@@ -21,7 +21,7 @@ export interface Shard {
   readonly node: NodeId;
 }
 
-/** Which node has which plants. */
+/** The shards of the plants, and their nodes. */
 export interface ShardMap {
   /** All shards, ordered by `min`, without gaps. */
   readonly shards: readonly Shard[];

@@ -1,6 +1,6 @@
 /**
- * The contracts of the ports as tests, for adapters of your own. They run under any test runner,
- * such as that of Bun, Deno or Node.
+ * The contracts of the ports as tests, for your own adapters. They run under any test runner, such as those of
+ * Bun, Deno and Node.
  *
  * @module
  */

@@ -20,7 +20,7 @@ import { add, addWithin, type Cases, type ContractCase, contractCases } from "./
 /** Opens a new, empty store of plants. */
 export type OpenPlantStore = () => Promise<{ readonly plants: PlantStore } & AsyncDisposable>;
 
-/** Opens a store of plants again, as another process does, with a way to look at what is stored. */
+/** Opens a store of plants again, as another process would, and lets a test read what is stored. */
 export type ReopenPlantStore = () => Promise<
   {
     readonly plants: PlantStore;
@@ -33,13 +33,12 @@ export type ReopenPlantStore = () => Promise<
 >;
 
 /**
- * The contract of a `PlantStore` as tests. The package's guide, "Test your store", says what they
- * cannot see.
+ * Returns the contract of a `PlantStore` as tests. The package's guide, "Test your store", lists what they
+ * cannot detect.
  *
  * @param open Opens a new, empty store as `plants`. Each test disposes of its own.
- * @param reopen Opens the store of the last `open` again, while it is open, as another process
- *   would. Tests of what only another process sees, such as a missing or late commit, need it. A
- *   store that keeps nothing has none.
+ * @param reopen Opens the store of the last `open` again, while it is open, as another process would. Only
+ *   this detects a missing or late commit. Omit it for a store that keeps nothing.
  *
  * @example
  * ```ts
@@ -69,7 +68,7 @@ const LINES = ["\n", "\r", "\r\n", "\n\n"];
 const WORDS = ["null", "NULL", "undefined", "\\N", "0", "00", "true"];
 const UNICODE = ["é", "e\u0301", "\uFF45", "\uFEFF", "\u200B", "\uFFFD", "\u{10FFFF}", "🌱", "🌿"];
 
-/** Longer than any text that a body of 64 KiB holds. Far behind: the other fields of a plant stay short. */
+/** Longer than any text in a body of 64 KiB. Late in the list, so that a plant's other fields stay short. */
 const LONG = ["", "b", "c"].map((end) => "a".repeat(65_535) + end);
 
 /**
@@ -102,7 +101,7 @@ const CASES: Cases<Pick<Database, "plants">> = {
   async "add() leaves the stored plant as it was when another one conflicts with it"(store) {
     await add(store, [MOSS]);
     for (const field of PLANT_FIELDS) {
-      // The first one is absent, if it may be.
+      // The first value is absent if the field is optional.
       for (const value of otherValues(MOSS, field).slice(0, 2))
         assert.deepEqual(await add(store, [changed(MOSS, field, value)]), ["conflict"]);
     }
@@ -220,8 +219,8 @@ function casesOfTwo(reopen: ReopenPlantStore): Cases<Pick<Database, "plants">> {
     ) {
       await using beside = await reopen();
 
-      // Each is read at once, so that a late commit has no time. A commit that is sent and not awaited
-      // may still be the first to arrive: not every time.
+      // Read each plant at once, before a late commit. A commit that is sent but not awaited may still arrive
+      // first, but not every time.
       for (let id = 0n; id < ROUNDS; id++) {
         const plant = { ...MOSS, id };
         assert.equal(await beside.read(id), undefined, "It is read before it is added");

@@ -9,7 +9,7 @@ import { type Cases, type ContractCase, contractCases } from "./contract_case.ts
 export type OpenTokenStore = () => Promise<{ readonly tokens: TokenStore } & AsyncDisposable>;
 
 /**
- * The contract of a {@linkcode TokenStore} as tests.
+ * Returns the contract of a {@linkcode TokenStore} as tests.
  *
  * @param open Opens a new, empty store as `tokens`. Each test disposes of its own.
  * @param reopen Opens the store of the last `open` again, while it is open, as another process

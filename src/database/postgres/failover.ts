@@ -207,7 +207,7 @@ async function connectToFirst({
 
 /**
  * Throws the failures of all servers as one. Keeps the code `UNSAFE` or 25006 (read-only) if every
- * server has it, because an operator must act on the first, and clients are told of the second.
+ * server has it: an operator must act on the first, and clients are told of the second.
  */
 function fail(failures: readonly PostgresFailure[]): never {
   const code =

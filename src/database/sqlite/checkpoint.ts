@@ -14,8 +14,8 @@ const NO_CHECKPOINTS: LastCheckpoints = { background: 0, inline: 0, blocking: 0 
  *
  * - `background`: a PASSIVE checkpoint on another thread and connection. Runs after 1,000 new pages, or
  *   after 200 once the WAL should restart. It blocks neither readers nor writers. But SQLite restarts
- *   the WAL only if a commit finds all of its pages in the database file, and under load there are
- *   always newer pages.
+ *   the WAL only if a commit finds all of its pages in the database file. Under load there are always
+ *   newer pages.
  * - `inline`: a PASSIVE checkpoint on the writer's thread, between two batches. Runs from 4,000 pages on,
  *   if at most 200 are left to move. Plants wait a moment, and the next commit restarts the WAL.
  * - `blocking`: a RESTART checkpoint on the writer's thread, from 16,000 pages on. It is for several
@@ -81,8 +81,9 @@ interface CheckpointerOptions {
   /** False once the store has failed or is closed. */
   readonly isOpen: () => boolean;
   /**
-   * Called when a checkpoint failed. A failed fsync has also failed the whole store by then. @default
-   * does nothing
+   * Called when a checkpoint fails. If its fsync failed, the store has failed already.
+   *
+   * @default does nothing
    */
   readonly onFailed: ((error: Error) => void) | undefined;
 }

@@ -5,8 +5,8 @@ import { DatabaseError } from "../database.ts";
 import { databaseFile, walFileBytes } from "./path.ts";
 import { closedDirectoryFault, storageFault } from "./storage_fault.ts";
 
-// What an error of SQLite means for a plant, for the store, and for the next process. `toFileError` says it to the
-// operator.
+// The consequences of a SQLite error for a plant, for the store and for the next process. `toFileError` explains it to
+// the operator.
 //
 // | error          | SQLite's codes               | the plant    | the store     | the next process            |
 // | -------------- | ---------------------------- | ------------ | ------------- | --------------------------- |
@@ -21,8 +21,8 @@ import { closedDirectoryFault, storageFault } from "./storage_fault.ts";
 // file and its WAL as they are.
 
 /**
- * SQLite's result codes (https://www.sqlite.org/rescode.html), which both drivers give. The lowest
- * eight bits of an extended code are its primary one.
+ * SQLite's result codes (https://www.sqlite.org/rescode.html), which both drivers report. The lowest eight bits of an
+ * extended code are its primary code.
  */
 export const CODES = {
   PERM: 3,
@@ -47,7 +47,7 @@ export const CODES = {
   IOERR_SHMMAP: 5_386,
 } as const;
 
-/** The primary codes that are a state of the storage, in words for a client. */
+/** The primary codes that mean that the storage cannot be used, in words for a client. */
 const UNAVAILABLE: Readonly<Record<number, string>> = {
   [CODES.PERM]: "storage refuses access",
   [CODES.BUSY]: "storage is locked by another process",
@@ -65,8 +65,8 @@ const UNAVAILABLE: Readonly<Record<number, string>> = {
 const REFUSED: readonly number[] = [CODES.TOOBIG, CODES.CONSTRAINT, CODES.MISMATCH];
 
 /**
- * Translates an error of SQLite by its code: a state of the storage becomes `storage_unavailable`,
- * refused data `internal`; anything else, such as wrong SQL, is returned unchanged.
+ * Translates an error of SQLite by its code. Unusable storage becomes `storage_unavailable`, and refused data
+ * `internal`. Returns any other error, such as wrong SQL, unchanged.
  */
 export function toPlantStoreError(error: unknown): unknown {
   const code = primaryCodeOf(error);

@@ -97,7 +97,7 @@ function isMissing(file: string, access: DatabaseAccess): string {
  * @throws {DatabaseError} If the WAL is missing.
  */
 function requireWal(file: string): void {
-  // Another process may be creating the database at this moment: the WAL comes next.
+  // Another process may be creating the database, and create the WAL next.
   for (let attempt = 0; !existsSync(`${file}-wal`) && isEmptyInWalMode(file); attempt++) {
     if (attempt === WAL_ATTEMPTS) throw new DatabaseError(walIsMissing(basename(file)));
     sleepSync(WAL_PAUSE_MS);

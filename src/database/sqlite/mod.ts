@@ -1,5 +1,5 @@
 /**
- * A durable store of plants in a file of SQLite, for Node, Deno and Bun.
+ * A durable store of plants in a SQLite file, for Node, Deno and Bun.
  *
  * @module
  */

@@ -17,7 +17,7 @@ import { requireOwnDirectory } from "./trust.ts";
 type PlantRow = typeof plants.$inferSelect;
 
 /**
- * Opens the plants of a database for reading only, even while a server writes to it.
+ * Opens the plants of a database read-only, even while a server writes to it.
  *
  * @throws {DatabaseError} If the file does not exist or cannot be read.
  */

@@ -155,9 +155,9 @@ function requireReplaceable(path: string, source: string): string {
   });
 }
 
-/** Copies a backup into a draft, and checks the copy: a message names the backup. */
+/** Copies a backup into a draft, and checks the copy. Messages name the backup, not the draft. */
 async function copyAndCheck(source: string, backup: FileHandle, { path, file }: Draft) {
-  // By its descriptor: only root may have been able to open it.
+  // Read through its descriptor: perhaps only root could open it.
   const piece = Buffer.alloc(PIECE_BYTES);
   for (;;) {
     const { bytesRead } = await backup.read(piece);

@@ -9,28 +9,28 @@ import { BUSY_TIMEOUT_MS, type ConnectOptions, openDatabase } from "./opening.ts
 import { sqlitePath } from "./path.ts";
 import { openStore, retryWhileLocked } from "./store.ts";
 
-/** Plants in a file of SQLite. */
+/** A durable store of plants in a SQLite file. */
 export interface SqliteStore extends PlantStore, AsyncDisposable {
   /**
-   * As the port has it.
+   * Adds plants, as a `PlantStore` does.
    *
    * @throws {TypeError} If `timeoutMs` is not a number from 0 to 2,147,483,647.
    */
   add: PlantStore["add"];
 
   /**
-   * Resolves with the cause once the store may acknowledge nothing more, and only a new process can
-   * find out what is on the disk: an fsync failed, the file is corrupt, its files were replaced, or
-   * this program has dropped SQLite's lock on it. From then on every call rejects. Never rejects.
+   * Resolves with the cause once the store has failed for good. An fsync failed, the file is corrupt, its
+   * files were replaced, or this program dropped SQLite's lock on it. From then on every call rejects,
+   * and only a new process can find out what is on the disk. Never rejects.
    */
   readonly failed: Promise<Error>;
 
   /**
-   * Moves the WAL into the file, and closes it, as disposing of the store does. From then on every call
-   * rejects.
+   * Moves the WAL into the database file, and closes it. Disposing of the store does the same. From then on
+   * every call rejects.
    *
-   * @throws {PlantStoreError} If the WAL cannot be moved, for example because the disk is full:
-   *   nothing is lost, and the WAL stays beside the file.
+   * @throws {PlantStoreError} If the WAL cannot be moved, for example on a full disk. The WAL stays beside
+   *   the file, and nothing is lost.
    */
   close(): void;
 }
@@ -38,9 +38,9 @@ export interface SqliteStore extends PlantStore, AsyncDisposable {
 /** Options of {@linkcode sqliteStore}. */
 export interface SqliteStoreOptions {
   /**
-   * Whether to create the database if there is none, with a line by `console.warn`. A first start and
-   * a disk that is not mounted look alike: with `false`, a missing file is refused. Create the
-   * database once, with `true` or by `plant-store migrate`.
+   * Whether to create the database if it does not exist, with a line on `console.warn`. A first start and a
+   * missing mount look the same. To refuse a missing file, set it to `false`, and create the database once
+   * with `plant-store migrate`.
    *
    * @default {true}
    */
@@ -48,24 +48,23 @@ export interface SqliteStoreOptions {
 }
 
 /**
- * Opens a durable store of plants in a file of SQLite, by `node:sqlite` of Node 22.13, Deno 2.2.3,
- * Bun 1.4 and newer. It is a database of the executable: `plant-store export`, `check` and `backup`
- * work on it while the store is open.
+ * Opens a durable store of plants in a SQLite file, with `node:sqlite` of Node 22.13, Deno 2.2.3, Bun 1.4 or
+ * newer. The executable uses the same file format: `plant-store export`, `check` and `backup` work on the
+ * file while the store is open.
  *
- * A batch is on the disk when `add` resolves (WAL mode, `synchronous=FULL`). Until then it blocks
- * the event loop: for one fsync, and now and then for a checkpoint of the WAL. While another
- * process holds the lock of the file, `add` waits without blocking.
+ * A batch is on the disk when `add` resolves (WAL mode, `synchronous=FULL`). `add` blocks the event loop for
+ * one fsync, and now and then for a checkpoint of the WAL. While another process holds the lock on the file,
+ * it waits without blocking.
  *
- * **Never open the file, nor a file beside it, in the program that has the store open**, not to
- * read, copy or serve it: closing it drops SQLite's lock, and another process may remove the newest
- * plants. Linux shows that, and the store fails before it acknowledges another plant; Deno and other
- * systems do not. Copy the file with `plant-store backup`, even beside your program.
+ * **Never open the file or a file beside it in the program that has the store open**, even to read, copy or
+ * serve it. Closing it drops SQLite's lock, and another process may remove the newest plants. On Linux, except
+ * under Deno, the store detects that and fails before it acknowledges another plant. Copy the file with
+ * `plant-store backup`, which works while your program runs.
  *
- * @param path A path, or `file:PATH` as the executable takes it.
- * @throws {TypeError} If the path is not a string, or does not name a file; or `create` is not a
- *   boolean.
- * @throws {Error} If the file is missing or cannot be opened, is not a database, is corrupt, or belongs to another
- *   application or to a newer version. The message names it, and says why.
+ * @param path A path, or `file:PATH` as for the executable.
+ * @throws {TypeError} If the path is not a string or does not name a file, or if `create` is not a boolean.
+ * @throws {Error} If the file cannot be opened, is corrupt, or does not belong to this or an older version of
+ *   plant-store. The message names the file and says why.
  *
  * @example
  * ```ts

@@ -66,7 +66,7 @@ function ownerFault(path: string, file: string): string {
   if (suffix !== "") return `"${basename(path)}" beside it ${foreignFault(lstatSync(path), file)}`;
 
   const whose = `${path === file ? "it" : "its directory"} belongs to uid ${uid}`;
-  // No command: it may be /srv.
+  // Suggest no command: the directory may be /srv.
   if (path === directory && (uid === 0 || !existsSync(file)))
     return `${whose}; ${CHOOSE}, or give that directory to uid ${user}`;
   // Root may have created or copied the file for this user.

@@ -1,4 +1,4 @@
-// Who may own a database and what is beside it: `../../TRUST.md` has the rules in a table.
+// Checks who may own a database and the files beside it: `../../TRUST.md` has the rules in a table.
 import {
   closeSync,
   constants,
