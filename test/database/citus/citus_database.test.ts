@@ -401,7 +401,9 @@ describe.skipIf(skipsCitus())("Citus", () => {
     const unavailable = {
       code: "storage_unavailable",
       cause: expect.objectContaining({
-        message: expect.stringContaining("Citus has distributed them: use the URL with the scheme"),
+        message: expect.stringContaining(
+          "if Citus has distributed them, use the URL with the scheme",
+        ),
       }),
     };
     await expect(before.plants.add(fern())).rejects.toMatchObject(unavailable);
