@@ -78,8 +78,8 @@ export interface DatabaseAdapter {
    *
    * @returns How much was checked; `undefined` if stopped.
    * @throws {DatabaseError} If the database is corrupt, or if the check itself failed.
-   * @throws {ConfigError} If this database needs another program for this, which the message names. The
-   *   calls below may throw it, too.
+   * @throws {ConfigError} If another program does this for the database: the message names it. The
+   *   methods below also throw this.
    */
   check(options: Pick<ReadOptions, "stop">): Promise<CheckResult | undefined>;
 

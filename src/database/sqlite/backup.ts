@@ -118,7 +118,7 @@ function isFull(error: unknown): boolean {
   return primaryCodeOf(error) === CODES.FULL;
 }
 
-/** Writes a snapshot into an empty file. Nobody reads the file before it is complete. */
+/** Writes a snapshot into an empty draft, which no other process reads. */
 async function copySnapshot(
   snapshot: Snapshot,
   path: string,

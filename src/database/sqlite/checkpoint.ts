@@ -173,5 +173,5 @@ const WAIT_MS = { inline: 0, blocking: 100 } as const;
 const WAL_HEADER_BYTES = 32;
 const FRAME_HEADER_BYTES = 24;
 
-/** After how many plants the WAL is measured if there is no background thread. */
+/** How many plants are stored between two measurements of the WAL, without a background thread. */
 const MEASURED_PLANTS = 1_000;

@@ -229,7 +229,7 @@ async function replace(file: string, draft: Draft, source: string) {
 
     await syncBoth();
 
-    // Closing the old file drops the lock on it, but nobody can find that file any more.
+    // Closing the old file releases the lock on it, but its path no longer leads to it.
     const tokens = keepRevokedTokens(draft.path, join(aside, basename(file)));
     await draft.file.sync();
 

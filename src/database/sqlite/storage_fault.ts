@@ -15,7 +15,7 @@ import { foreignFault } from "./trust.ts";
 
 /**
  * Finds out why SQLite cannot write a database or the files beside it, and says what to do. SQLite's own
- * messages are vague: if there is no space for the WAL-index, it reports an I/O error.
+ * messages are vague: without space for the WAL-index, it reports an I/O error.
  *
  * @param file From {@linkcode databaseFile}.
  * @returns `undefined` if the system shows no cause.
