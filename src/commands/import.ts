@@ -300,24 +300,21 @@ async function openDatabase(url: string, io: Io): Promise<Source> {
   }
   const reader = await adapter.openPlants({ onWarning: warningsTo(io) });
   let failure: DatabaseError | undefined;
-  let hasAllTokens = true;
+  let hasTokens = true;
 
   return {
     name: adapter.name,
     unit: "id",
 
     async tokens() {
-      const tokens: TokenRecord[] = [];
-      try {
-        for await (const page of reader.tokenPages()) tokens.push(...page);
-      } catch (error) {
-        // Add everything readable in a corrupt database.
+      return await reader.tokens().catch((error: unknown) => {
         if (!(error instanceof DatabaseError))
           throw toCommandError(error, { action: "read the tokens", database: adapter.name });
+        // Add the plants of a corrupt database without its tokens.
         io.stderr(`${error.message}\n`);
-        hasAllTokens = false;
-      }
-      return tokens;
+        hasTokens = false;
+        return [];
+      });
     },
 
     async *batches() {
@@ -341,8 +338,8 @@ async function openDatabase(url: string, io: Io): Promise<Source> {
 
     requireWhole() {
       if (failure !== undefined) throw failure;
-      // The tokens were reported before.
-      if (!hasAllTokens) throw new QuietFailure();
+      // The reason was printed before.
+      if (!hasTokens) throw new QuietFailure();
     },
     [Symbol.asyncDispose]: () => reader[Symbol.asyncDispose](),
   };

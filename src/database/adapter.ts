@@ -212,9 +212,9 @@ type WritingDatabase = Pick<Database, "plants" | "tokens" | "find" | "delete"> &
 export interface OpenPlants extends Pick<Database, "pages" | "find" | "count">, AsyncDisposable {
   /**
    * Reads every token, for a command that adds them to another database. Throws if another user can
-   * replace the database; and, after the last page, if corruption hides tokens.
+   * replace the database, or if corruption hides a token.
    */
-  tokenPages(): AsyncIterable<readonly TokenRecord[]>;
+  tokens(): Promise<readonly TokenRecord[]>;
 }
 
 /** The tokens of an open database. */

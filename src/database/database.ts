@@ -64,15 +64,15 @@ export const PAGE_PLANTS = 4_000;
 export const PAGE_TEXT = 2 ** 20;
 
 /**
- * Reads all plants, or other items with an id, a page at a time. Uses keyset pagination, so the cost of
- * a page does not grow with its offset.
+ * Reads all plants, a page at a time. Uses keyset pagination, so the cost of a page does not grow with its
+ * offset.
  *
- * @param pageFrom Reads a page: the next items with at least this id, ordered by id; none after the last
- *   item.
+ * @param pageFrom Reads a page: the next plants with at least this id, ordered by id; none after the last
+ *   plant.
  */
-export async function* keysetPages<Item extends Pick<NewPlant, "id">>(
-  pageFrom: (id: bigint) => readonly Item[] | Promise<readonly Item[]>,
-): AsyncGenerator<readonly Item[]> {
+export async function* keysetPages(
+  pageFrom: (id: bigint) => readonly NewPlant[] | Promise<readonly NewPlant[]>,
+): AsyncGenerator<readonly NewPlant[]> {
   let page = await pageFrom(INT64_MIN);
   for (let last = page.at(-1); last !== undefined; last = page.at(-1)) {
     yield page;

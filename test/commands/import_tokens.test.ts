@@ -209,7 +209,7 @@ const many = (count: number) =>
     }),
   );
 
-test("import --tokens takes the tokens of a corrupt table that can be read, and says that others are missing", async () => {
+test("import --tokens of a corrupt table of tokens says why it adds none, and adds the plants", async () => {
   using home = emptyDirectory();
   const from = home.at("old.db");
   await fill(from, many(500));
@@ -223,12 +223,9 @@ test("import --tokens takes the tokens of a corrupt table that can be read, and 
 
   const { exitCode, stderr } = await importTokens(from, home.at("new.db"));
   expect(exitCode).toBe(1);
-  expect(stderr).toMatch(/^Database ".*" is corrupt \(.*\): some of its tokens cannot be read\n/);
+  expect(stderr).toMatch(/^Cannot read the tokens of database ".*": it is corrupt \(.*\)\n/);
   expect(stderr).toEndWith("1 added, 0 already there, 0 refused\n");
-
-  const names = Object.keys(await tokensIn(home.at("new.db")));
-  expect(names.length).toBeWithin(400, 500);
-  expect(names).toEqual(expect.arrayContaining(["token 0", "token 499"]));
+  expect(await tokensIn(home.at("new.db"))).toEqual({});
 });
 
 /** https://www.sqlite.org/fileformat2.html#b_tree_pages */

@@ -60,12 +60,7 @@ function citusAdapter(url: PostgresUrl, backups: BackupFormat): DatabaseAdapter 
       ),
     async openPlants(options) {
       const database = await openForReading(options);
-      return {
-        ...database,
-        async *tokenPages() {
-          yield await database.tokens.list();
-        },
-      };
+      return { ...database, tokens: () => database.tokens.list() };
     },
     openForListing: () => openForReading(),
 

@@ -56,12 +56,7 @@ export function postgresAdapter(url: PostgresUrl, backups: BackupFormat): Databa
       ),
     async openPlants(options) {
       const database = await openForReading(options);
-      return {
-        ...database,
-        async *tokenPages() {
-          yield await database.tokens.list();
-        },
-      };
+      return { ...database, tokens: () => database.tokens.list() };
     },
     openForListing: () => openForReading(),
 

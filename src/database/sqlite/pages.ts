@@ -1,7 +1,6 @@
 import { resolve } from "node:path";
 
 import { eventLoopTurn } from "../../async/timers.ts";
-import type { TokenRecord } from "../../auth/token_store.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant, plantOfRow, sizeOf } from "../../plant/plant.ts";
 import type { OpenPlants, ReadOptions } from "../adapter.ts";
 import { DatabaseError, keysetPages, PAGE_PLANTS, PAGE_TEXT } from "../database.ts";
@@ -10,7 +9,7 @@ import { CorruptError, corruptionIn, withFileError } from "./errors.ts";
 import { corruptionMarker } from "./markers.ts";
 import { databaseFile } from "./path.ts";
 import type { plants } from "./schema.ts";
-import { TOKEN_PAGE, type TokenRow, toRecord } from "./token_pages.ts";
+import { allTokens, tokenPages } from "./token_pages.ts";
 import { requireOwnDirectory } from "./trust.ts";
 
 /** The row of a plant. An absent field is `null`. */
@@ -52,20 +51,15 @@ export function openPlants(path: string, options?: Pick<ReadOptions, "onWarning"
       );
     },
 
-    async *tokenPages() {
-      withFileError("read the tokens of", path, () => {
+    async tokens() {
+      const reading = <Result>(call: () => Result) =>
+        withFileError("read the tokens of", path, call);
+      reading(() => {
         // Whoever can replace the file, or a link to it, decides which tokens a server accepts.
         for (const place of [databaseFile(path), resolve(path)]) requireOwnDirectory(place);
       });
-      const gaps: Gap[] = [];
-
-      for await (const page of keysetPages(skippingGaps(readToken(client), gaps)))
-        yield page.map(({ token }) => token);
-
-      if (gaps[0] !== undefined)
-        throw new DatabaseError(
-          `Database "${path}" is corrupt (${gaps[0].finding}): some of its tokens cannot be read`,
-        );
+      const pageAfter = reading(() => tokenPages(client));
+      return await allTokens(async (row) => reading(() => pageAfter(row)));
     },
 
     find: async (ids) => {
@@ -146,7 +140,7 @@ interface Gap {
  * Skips pages that cannot be read, and adds each gap to `gaps`. SQLite searches by id from the root, so
  * it can still read the pages after a corrupt one.
  */
-function skippingGaps<Item extends Row>(readFrom: PageReader<Item>, gaps: Gap[]): PageReader<Item> {
+function skippingGaps(readFrom: PageReader, gaps: Gap[]): PageReader {
   return (from) => {
     try {
       return readFrom(from);
@@ -162,9 +156,9 @@ function skippingGaps<Item extends Row>(readFrom: PageReader<Item>, gaps: Gap[])
 }
 
 /** Returns the first readable page after a corrupt one; an empty page if there is none. */
-function pageBehind<Item extends Row>(readFrom: PageReader<Item>, from: bigint): readonly Item[] {
+function pageBehind(readFrom: PageReader, from: bigint): readonly NewPlant[] {
   /** The last page that was read. */
-  let page: readonly Item[] | undefined;
+  let page: readonly NewPlant[] | undefined;
   const canRead = (id: bigint) => {
     try {
       page = readFrom(id);
@@ -219,44 +213,15 @@ function missingIn(gaps: readonly Gap[]): string {
   return `some are missing ${named.join(", ")}${others}`;
 }
 
-/** Reads a page of rows from an id on, ordered by id. */
-type PageReader<Item extends Row> = (from: bigint) => readonly Item[];
-
-/** A row with an id. */
-type Row = Pick<NewPlant, "id">;
-
-/** Prepares reading tokens one at a time, so that one corrupt row hides no other. */
-function readToken(client: Client): PageReader<Row & { readonly token: TokenRecord }> {
-  const reading = <Result>(call: () => Result) => withFileError("read", client.filename, call);
-  const statement = reading(() =>
-    client.prepare<never, [bigint, number, string, number]>(TOKEN_PAGE),
-  );
-
-  return (from) =>
-    reading(() => {
-      // SQLite numbers rows from 1.
-      const after = from > 0n ? from - 1n : 0n;
-      const [[json] = []] = statement.values(after, Number.MIN_SAFE_INTEGER, "[]", 1);
-      const rows = JSON.parse(String(json)) as TokenRow[];
-      return rows.map((row) => {
-        const token = toRecord(row);
-        if (!isSound(token)) throw new CorruptError(`tokens: row ${row[0]} is not a token`);
-        return { id: BigInt(row[0]), token };
-      });
-    });
-}
-
-function isSound({ digest, createdAt, expiresAt, revokedAt }: TokenRecord): boolean {
-  const times = [createdAt, expiresAt, revokedAt].map(Number);
-  return digest.length === 32 && times.every(Number.isFinite);
-}
+/** Reads a page of plants from an id on, ordered by id. */
+type PageReader = (from: bigint) => readonly NewPlant[];
 
 /**
  * Prepares reading pages of plants, from an id on, ordered by id.
  *
  * @throws {DatabaseError} If the database cannot be read, now or by a later call.
  */
-export function readPage(client: Client): PageReader<NewPlant> {
+export function readPage(client: Client): PageReader {
   const reading = <Result>(call: () => Result) => withFileError("read", client.filename, call);
   const statement = reading(() => client.prepare<PlantRow, [bigint, number]>(PAGE));
   /** Why the last page ended early. Reading the next page throws it. */

@@ -23,7 +23,7 @@ import {
   restoreDirectory,
   walFileBytes,
 } from "./path.ts";
-import { allTokens, PAGE_TOKENS, TOKEN_PAGE } from "./token_pages.ts";
+import { allTokens, tokenPages } from "./token_pages.ts";
 import { requireOwnDirectory, requireOwner, requireTrustedPlace } from "./trust.ts";
 
 /**
@@ -85,14 +85,12 @@ export const openBackup: BackupFormat["open"] = async (source, { stop, onWarning
   if (checked === undefined) return undefined;
 
   const client = connect(path, { access: "read", onWarning });
-  const readTokens = client.prepare<never, [number, number, string, number]>(TOKEN_PAGE);
-  const tokensAfter = async (row: number) =>
-    String(readTokens.values(row, Number.MIN_SAFE_INTEGER, "[]", PAGE_TOKENS)[0]?.[0]);
+  const tokensAfter = tokenPages(client);
   const pageFrom = readPage(client);
 
   return {
     pages: () => keysetPages(pageFrom),
-    tokens: await allTokens(tokensAfter),
+    tokens: await allTokens(async (row) => tokensAfter(row)),
     [Symbol.asyncDispose]: async () => client[Symbol.dispose](),
   };
 };

@@ -1,16 +1,17 @@
-import { parseScopes, type TokenRecord } from "../../auth/token_store.ts";
+import { parseScopes, type TokenFilter, type TokenRecord } from "../../auth/token_store.ts";
+import type { Client } from "./bun_driver.ts";
 
 /**
  * The number of tokens in every page but the last. A page takes a millisecond or two. Reading all tokens at once
  * would delay plants.
  */
-export const PAGE_TOKENS = 1_000;
+const PAGE_TOKENS = 1_000;
 
 /**
- * Selects a page of at most ?4 tokens after row ?1: those that had not ended at ?2, and those with a digest in
- * ?3. Returns JSON, because Bun copies a string to another thread without a structured clone.
+ * Selects a page of tokens after row ?1: those that had not ended at ?2, and those with a digest in ?3. Returns
+ * JSON, because Bun copies a string to another thread without a structured clone.
  */
-export const TOKEN_PAGE = `
+const TOKEN_PAGE = `
   SELECT json_group_array(json_array(
     rowid, name, hex(digest), scopes, created_at, expires_at, revoked_at, last_used_at))
   FROM (
@@ -18,7 +19,23 @@ export const TOKEN_PAGE = `
     WHERE rowid > ?1 AND (
       min(ifnull(revoked_at, ?2), ifnull(expires_at, ?2)) >= ?2
       OR digest IN (SELECT unhex(value) FROM json_each(?3)))
-    ORDER BY rowid LIMIT ?4)`;
+    ORDER BY rowid LIMIT ${PAGE_TOKENS})`;
+
+/**
+ * Prepares reading pages of tokens.
+ *
+ * @returns A function that returns the page after a row, as JSON for {@linkcode allTokens}.
+ */
+export function tokenPages(client: Client): (row: number, filter?: TokenFilter) => string {
+  const select = client.prepare<never, [number, number, string]>(TOKEN_PAGE);
+  return (row, { endedSince, digests } = { endedSince: EARLIEST, digests: [] }) => {
+    const hex = JSON.stringify(digests.map((digest) => digest.toHex()));
+    return String(select.values(row, endedSince.getTime(), hex)[0]?.[0]);
+  };
+}
+
+/** The earliest date. */
+const EARLIEST = new Date(-8.64e15);
 
 /**
  * Reads all tokens in pages, so that the Worker can store plants in between. Returns the oldest first.
@@ -45,7 +62,7 @@ export async function allTokens(
 }
 
 /** A token in the JSON of a page. */
-export type TokenRow = [
+type TokenRow = [
   row: number,
   name: string,
   digest: string,
@@ -57,7 +74,7 @@ export type TokenRow = [
 ];
 
 /** Converts a row to a token. */
-export function toRecord([
+function toRecord([
   ,
   name,
   digest,

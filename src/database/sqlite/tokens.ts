@@ -12,7 +12,7 @@ import {
 } from "../../auth/token_store.ts";
 import type { Client } from "./bun_driver.ts";
 import { tokenRevision, tokens } from "./schema.ts";
-import { allTokens, PAGE_TOKENS, TOKEN_PAGE } from "./token_pages.ts";
+import { allTokens, tokenPages } from "./token_pages.ts";
 
 /** The store of tokens, in the same file as the plants. */
 export interface SqliteTokens extends TokenStore {
@@ -32,7 +32,7 @@ interface Run {
 /** Prepares the statements for tokens, and returns their store. */
 export function sqliteTokens(client: Client, { read, write }: Run): SqliteTokens {
   const db = drizzle({ client });
-  const readPage = client.prepare<never, [number, number, string, number]>(TOKEN_PAGE);
+  const pageAfter = tokenPages(client);
 
   const recordUse = useRecorder(client);
   const recordAll = client.transaction((uses: readonly TokenUse[]) =>
@@ -53,11 +53,7 @@ export function sqliteTokens(client: Client, { read, write }: Run): SqliteTokens
   /** Runs a statement, and changes the revision if it changed tokens. Returns the number of changed tokens. */
   const change = (statement: { run(): unknown }) => write(() => runAndCount(statement));
 
-  async function page(row: number, filter?: TokenFilter): Promise<string> {
-    const { endedSince = Number.MIN_SAFE_INTEGER, digests = [] } = filter ?? {};
-    const hex = JSON.stringify(digests.map((digest) => digest.toHex()));
-    return read(() => String(readPage.values(row, Number(endedSince), hex, PAGE_TOKENS)[0]?.[0]));
-  }
+  const page = async (row: number, filter?: TokenFilter) => read(() => pageAfter(row, filter));
 
   return {
     page,
