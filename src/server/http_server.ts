@@ -75,8 +75,8 @@ export class HttpServer {
    * Starts listening.
    *
    * @returns The origin of the server for clients on this machine: scheme, host and port.
-   * @throws {PortInUseError} If a program listens there.
-   * @throws {CommandError} If this machine does not have the address, or the user may not use the port.
+   * @throws {PortError} If a program listens there, or the user may not use the port.
+   * @throws {CommandError} If this machine does not have the address.
    */
   listen({ fetch, error }: Handlers): string {
     const { host, tls } = this.#options;
@@ -94,7 +94,7 @@ export class HttpServer {
     // Port 0 selected a free port: keep it.
     this.#listen = () => listen(port);
 
-    return originOf({ host: hostname, port, tls });
+    return `${tls ? "https" : "http"}://${inBrackets(connectable(hostname))}:${port}`;
   }
 
   /**
@@ -200,18 +200,6 @@ export class HttpServer {
 }
 
 /**
- * The origin of a server for clients on its machine: scheme, host and port.
- *
- * @example
- * ```ts
- * originOf({ host: "::", port: 3000, tls: undefined }); // "http://[::1]:3000"
- * ```
- */
-export function originOf({ host, port, tls }: Pick<Config, "host" | "port" | "tls">): string {
-  return `${tls ? "https" : "http"}://${inBrackets(connectable(host))}:${port}`;
-}
-
-/**
  * Clients cannot connect to the unspecified address (RFC 4291 section 2.5.2): loopback replaces it.
  */
 function connectable(hostname: string): string {
@@ -254,15 +242,16 @@ function startServer(
     const refused = `Cannot listen on ${inBrackets(host)}:${port}`;
     const { code } = cause as NodeJS.ErrnoException;
     if (code === "EADDRINUSE" && hasAddress(host))
-      throw new PortInUseError(`${refused}: the port is in use; choose another with --port`, {
-        cause,
-      });
-
-    const reason =
-      code === "EACCES"
-        ? "this port needs root or CAP_NET_BIND_SERVICE; choose another with --port"
-        : "this machine does not have that address; choose another with --host";
-    throw new CommandError(`${refused}: ${reason}`, { cause });
+      throw new PortError(`${refused}: the port is in use; choose another with --port`, { cause });
+    if (code === "EACCES")
+      throw new PortError(
+        `${refused}: this port needs root or CAP_NET_BIND_SERVICE; choose another with --port`,
+        { cause },
+      );
+    throw new CommandError(
+      `${refused}: this machine does not have that address; choose another with --host`,
+      { cause },
+    );
   }
 }
 
@@ -276,8 +265,8 @@ function hasAddress(hostname: string): boolean {
   }
 }
 
-/** A program listens on the port. */
-export class PortInUseError extends CommandError {}
+/** A program listens on the port, or the user may not use it. */
+export class PortError extends CommandError {}
 
 type Certificate = Awaited<ReturnType<typeof readCertificate>>;
 

@@ -1,7 +1,7 @@
 import type { OnWarning } from "../database/adapter.ts";
 import { readStaticTokens } from "../settings/secret_files.ts";
 import type { Config } from "../settings/settings.ts";
-import { HttpServer, originOf, PortInUseError } from "./http_server.ts";
+import { HttpServer, PortError } from "./http_server.ts";
 import { providerFault } from "./jwt_provider.ts";
 import { loadTracing, requireSafePlace } from "./service.ts";
 
@@ -10,12 +10,12 @@ import { loadTracing, requireSafePlace } from "./service.ts";
  * address and the port, and the database. Neither creates nor migrates the database. The server may
  * be running.
  *
- * @param onWarning Receives a sentence about a problem that does not prevent a start, such as a
- *   port in use or an unreachable identity provider.
+ * @param onWarning Receives a sentence about a problem that does not prevent a start, such as an
+ *   unreachable identity provider. A port in use is one, because it may be the running server's.
  * @returns A sentence about the effect of a start on the database.
  * @throws {ConfigError} If a file or a variable cannot be used.
- * @throws {CommandError} If this machine does not have the address, the user may not use the port,
- *   or, in production, the database could be lost.
+ * @throws {CommandError} If this machine does not have the address, or, in production, the database
+ *   could be lost.
  * @throws {DatabaseError} If the database cannot be opened.
  */
 export async function checkStart(
@@ -36,12 +36,11 @@ export async function checkStart(
   const verdict = await checkDatabase(config, (message, { reason } = {}) =>
     onWarning(reason === undefined ? message : `${message}: ${reason}`),
   );
-  const refusal = await listenRefusal(server);
-  // The running server may use the port, and its unit may have the right to a port below 1024.
-  if (refusal !== undefined && !(await isServed(config))) {
-    if (!(refusal instanceof PortInUseError)) throw refusal;
-    onWarning(`Port ${config.port} is in use by another program: no Plant Store responds there`);
-  }
+  await tryToListen(server).catch((refusal: unknown) => {
+    // The running server may use the port, and its unit may have the right to a port below 1024.
+    if (!(refusal instanceof PortError)) throw refusal;
+    onWarning(`${refusal.message}, unless the server has the port`);
+  });
   return verdict;
 }
 
@@ -65,38 +64,12 @@ async function checkDatabase(
   return `The database "${database.name}" is up to date`;
 }
 
-/** Listens for a moment, and returns the error if that fails. */
-async function listenRefusal(server: HttpServer): Promise<unknown> {
+/** Listens for a moment. */
+async function tryToListen(server: HttpServer): Promise<void> {
   const respond = () => new Response(null, { status: 503 });
   try {
     server.listen({ fetch: respond, error: respond });
-    return undefined;
-  } catch (error) {
-    return error;
   } finally {
     await server.stop(0);
   }
-}
-
-/** How long a server may take to respond, in milliseconds. */
-const PROBE_TIMEOUT_MS = 1_000;
-
-/**
- * Whether a server responds on the port: with HTTPS or without, because the new settings may change
- * that.
- */
-async function isServed(config: Config): Promise<boolean> {
-  const origin = originOf({ ...config, tls: undefined });
-  const probes = ["http", "https"].map(async (scheme) => {
-    const response = await fetch(`${origin.replace("http", scheme)}/livez`, {
-      redirect: "manual",
-      signal: AbortSignal.timeout(PROBE_TIMEOUT_MS),
-      tls: { rejectUnauthorized: false },
-    });
-    if ((await response.text()) !== '{"status":"ok"}') throw new Error("not a Plant Store");
-  });
-  return await Promise.any(probes).then(
-    () => true,
-    () => false,
-  );
 }
