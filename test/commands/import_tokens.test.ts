@@ -9,7 +9,13 @@ import { executable } from "../support/executable.ts";
 import { fern, jsonOf } from "../support/plants.ts";
 import { skipsCluster } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_database.ts";
-import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import {
+  emptyDirectory,
+  memoryDirectory,
+  runToEnd,
+  startServer,
+  TEST_TIMEOUT_MS,
+} from "../support/program.ts";
 import { runCommand } from "../support/stream_io.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -210,7 +216,7 @@ const many = (count: number) =>
   );
 
 test("import --tokens of a corrupt table of tokens says why it adds none, and adds the plants", async () => {
-  using home = emptyDirectory();
+  using home = emptyDirectory(memoryDirectory());
   const from = home.at("old.db");
   await fill(from, many(500));
   // A page in the middle of the table: the index has the names as well.
@@ -232,7 +238,7 @@ test("import --tokens of a corrupt table of tokens says why it adds none, and ad
 const TABLE_LEAF = 13;
 
 test("import --tokens that is stopped names the tokens that it has made valid", async () => {
-  using home = emptyDirectory();
+  using home = emptyDirectory(memoryDirectory());
   const [from, to] = [home.at("from.db"), home.at("to.db")];
   await fill(
     from,
@@ -261,7 +267,7 @@ test("import --tokens that is stopped names the tokens that it has made valid", 
 });
 
 test("import --tokens that was killed, and then two at once, leave every token, and none valid that is revoked", async () => {
-  using home = emptyDirectory();
+  using home = emptyDirectory(memoryDirectory());
   await fill(home.at("old.db"), many(3_000));
   await fill(home.at("plants.db"), []);
   const args = ["import", "old.db", "--tokens"];

@@ -44,7 +44,7 @@ test.concurrent(
 
     // The system takes them all; the server has no descriptor for some of them.
     const silent = await Promise.all(Array.from({ length: 150 }, () => connect(server.url)));
-    await server.load.answers(5_000);
+    await server.load.answers(scaled(500, 5_000));
     for (const connection of silent) connection.close("reset");
     await server.requireReady();
     await server.load.answers(100);

@@ -1,6 +1,6 @@
 import { join } from "node:path";
 
-import { ROOT } from "./program.ts";
+import { ROOT, TEST_TIMEOUT_MS } from "./program.ts";
 
 /** What a script in another process begins with. */
 export const PRELUDE = `
@@ -13,7 +13,7 @@ export const PRELUDE = `
 /** Runs a script in another process, which is ended if it hangs. Returns what it prints. */
 export function runApart(script: string, ...args: string[]): string {
   const command = [process.execPath, "-e", PRELUDE + script, ...args];
-  return Bun.spawnSync(command, { timeout: 10_000, killSignal: "SIGKILL" })
+  return Bun.spawnSync(command, { timeout: TEST_TIMEOUT_MS, killSignal: "SIGKILL" })
     .stdout.toString()
     .trim();
 }
