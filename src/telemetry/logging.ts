@@ -73,7 +73,7 @@ export function startLogging({ level, format, colors, output }: LoggingOptions) 
     }
   }
 
-  const line = bounded(format === "json" ? json() : pretty(colors));
+  const line = format === "json" ? json() : pretty(colors);
   const lowestLevel = level === "warn" ? "warning" : level;
   const lostLine = (lost: number) => line(lostRecord(lost));
 
@@ -125,34 +125,6 @@ function lostRecord(lost: number): LogRecord {
   };
 }
 
-/** The maximum length of a line, in characters. Beyond it, the texts in the line are cut. */
-const MAX_LINE_LENGTH = 8_192;
-const MAX_TEXT_LENGTH = 1_024;
-
-/**
- * Limits the length of lines. An error may contain a whole page of another server, and log stores
- * refuse such a line.
- */
-function bounded(line: TextFormatter): TextFormatter {
-  return (record) => {
-    const text = line(record);
-    if (text.length <= MAX_LINE_LENGTH) return text;
-
-    const rawMessage = cut(String(record.rawMessage)) as string;
-    const properties = cut({ ...record.properties }) as LogRecord["properties"];
-    return line({ ...record, message: [rawMessage], rawMessage, properties });
-  };
-}
-
-function cut(value: unknown): unknown {
-  if (typeof value === "string" && value.length > MAX_TEXT_LENGTH)
-    return `${value.slice(0, MAX_TEXT_LENGTH)}… (${value.length} characters)`;
-  if (value instanceof Error) return cut(factsOf(value));
-  if (Array.isArray(value)) return value.map(cut);
-  if (!isRecord(value)) return value;
-  return Object.fromEntries(Object.entries(value).map(([name, of]) => [name, cut(of)]));
-}
-
 /**
  * Formats lines as JSON. A cause always has the same shape, because log stores refuse a field of
  * two types.
@@ -161,8 +133,7 @@ function json(): TextFormatter {
   const line = getJsonLinesFormatter({ message: "template", properties: "flatten" });
   return (record) => {
     const { cause } = record.properties;
-    // If its texts were cut, the cause is already an object of facts.
-    if (cause === undefined || isRecord(cause)) return escapedJson(line(record));
+    if (cause === undefined) return escapedJson(line(record));
     const properties = { ...record.properties, cause: factsOf(cause) };
     return escapedJson(line({ ...record, properties }));
   };

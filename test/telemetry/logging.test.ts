@@ -133,24 +133,6 @@ test.each(["json", "pretty"] as const)(
   },
 );
 
-test.each(["json", "pretty"] as const)(
-  "no line is long, whatever an error has, in %s",
-  (format) => {
-    const lines: string[] = [];
-    const output = { log: (line: string) => void lines.push(line), lostLines: () => 0 };
-    using memory = memoryLog({ format, output });
-    const page = `<!doctype html>${"🌿".repeat(150_000)}`;
-    const cause = new Error(page, { cause: new Error(page) });
-    memory.log.error(page, { reason: page, list: [page], facts: { page }, cause, requestId: "1" });
-
-    const [line = ""] = lines;
-    expect(line.length).toBeLessThan(32_768);
-    expect(line).toContain("<!doctype html>");
-    expect(line).toContain(`… (${page.length} characters)`);
-    expect(line).toMatch(/requestId"?[:=]"1"/);
-  },
-);
-
 test("in JSON, characters that move or hide text are escaped, and are the same to a parser", () => {
   let text = "";
   const output = { log: (line: string) => (text += line), lostLines: () => 0 };
