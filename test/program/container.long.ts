@@ -158,7 +158,7 @@ test.skipIf(skips)(
       exitCode: 1,
       line:
         `Cannot open database "plants.db": its directory belongs to uid 0; ` +
-        "choose another database with --database, or give that directory to uid 65532",
+        "choose another database with --database, run this as its owner, or give it to uid 65532",
     });
   },
 );

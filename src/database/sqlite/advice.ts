@@ -14,17 +14,6 @@ export function howToRunOn(command: string, file: string): string {
   return `run${as} plant-store ${command} --database ${inShell(file)}`;
 }
 
-/** Says how to run a command as another user, who owns a file. */
-export function runAs(owner: number): string {
-  const name = userOf(owner)?.name;
-  // Only root may call runuser, and only with a name.
-  const become =
-    name !== undefined && ownUser() === 0
-      ? `runuser -u ${name} --`
-      : `sudo -u ${name ?? `'#${owner}'`}`;
-  return `run this as that user: ${become} plant-store …`;
-}
-
 /** Quotes a path for a shell. */
 export function inShell(path: string): string {
   return /^[\w./:@%+-]+$/.test(path) ? path : `'${path.replaceAll("'", String.raw`'\''`)}'`;

@@ -1,15 +1,7 @@
-import {
-  accessSync,
-  constants,
-  existsSync,
-  lstatSync,
-  statfsSync,
-  type Stats,
-  statSync,
-} from "node:fs";
+import { accessSync, constants, lstatSync, statfsSync, type Stats, statSync } from "node:fs";
 import { basename, dirname, resolve } from "node:path";
 
-import { inShell, runAs } from "./advice.ts";
+import { inShell } from "./advice.ts";
 import { ownUser, SEES_PROCESS } from "./own_process.ts";
 import { foreignFault } from "./trust.ts";
 
@@ -57,22 +49,17 @@ const READ_ONLY =
 
 /** Explains why this user, who is not root, may not write to a path. */
 function ownerFault(path: string, file: string): string {
-  const user = ownUser();
-  const directory = dirname(file);
   const { uid } = statSync(path);
-  if (uid === user) return `"${path}" is read-only: chmod u+w ${inShell(path)}`;
+  if (uid === ownUser()) return `"${path}" is read-only: chmod u+w ${inShell(path)}`;
 
   const suffix = path.startsWith(file) ? path.slice(file.length) : "";
   if (suffix !== "") return `"${basename(path)}" beside it ${foreignFault(lstatSync(path), file)}`;
+  return `${path === file ? "it" : "its directory"} belongs to uid ${uid}; ${changeOwner()}`;
+}
 
-  const whose = `${path === file ? "it" : "its directory"} belongs to uid ${uid}`;
-  // Suggest no command: the directory may be /srv.
-  if (path === directory && (uid === 0 || !existsSync(file)))
-    return `${whose}; ${CHOOSE}, or give that directory to uid ${user}`;
-  // Root may have created or copied the file for this user.
-  const isGift = uid === 0 && statSync(directory).uid === user;
-  if (!isGift) return `${whose}; ${runAs(uid)}`;
-  return `${whose}, and this runs as uid ${user}; if it is yours, give it to that user: chown -h ${user} ${inShell(file)}*`;
+/** Says what to do about a file or a directory of another user. Suggests no command: the directory may be /srv. */
+function changeOwner(): string {
+  return `choose another database with --database, run this as its owner, or give it to uid ${ownUser()}`;
 }
 
 /**
@@ -92,13 +79,9 @@ export function closedDirectoryFault(path: string): string | undefined {
     return undefined;
   } catch {
     const { uid } = statSync(directory);
-    // Do not advise to run as root: a relative path may be wrong, and root would create another database.
-    const advice = uid === 0 ? CHOOSE : runAs(uid);
-    return `"${directory}" belongs to uid ${uid}, and its mode lets no other user in; ${advice}`;
+    return `"${directory}" belongs to uid ${uid}, and its mode lets no other user in; ${changeOwner()}`;
   }
 }
-
-const CHOOSE = "choose another database with --database";
 
 function statOf(path: string): Stats | undefined {
   try {

@@ -16,7 +16,7 @@ import { basename, dirname, join } from "node:path";
 
 import type { DatabaseAccess } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
-import { inShell, runAs } from "./advice.ts";
+import { inShell } from "./advice.ts";
 import { ownUser, SEES_PROCESS } from "./own_process.ts";
 import { COMPANION_SUFFIXES, RESTORE_SUFFIX } from "./path.ts";
 
@@ -80,7 +80,7 @@ export function requireOwner(path: string, name: string): void {
   const owner = statSync(path, { throwIfNoEntry: false })?.uid;
   if (owner === undefined || owner === ownUser()) return;
 
-  throw new DatabaseError(`${name} belongs to uid ${owner}; ${runAs(owner)}`);
+  throw new DatabaseError(`${name} belongs to uid ${owner}; run this as that user`);
 }
 
 /**
