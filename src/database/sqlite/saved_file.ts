@@ -55,7 +55,6 @@ export function saveFile(
     }
     syncDirectory(dirname(saved));
 
-    if (lost === "replaced") emptyWal(connection);
     const take =
       lost === "file"
         ? `to put it back, ${howToRunOn(`restore ${inShell(saved)}`, file)}`
@@ -63,12 +62,15 @@ export function saveFile(
     return `${reason}; all of it is saved in "${saved}": ${take}`;
   } catch (error) {
     return `${reason}, and cannot be saved beside it (${reasonOf(error)}): unless it was only moved, what is not in a backup is lost`;
+  } finally {
+    // A new process would apply the WAL to the file that is there now.
+    if (lost === "replaced") moveWal(connection, () => lock(file));
   }
 }
 
 /**
- * Moves a removed WAL into the database file. Returns false if another process has the database open,
- * because that process may have created a new WAL.
+ * Moves the WAL into the database file that the connection has open. Returns false if another process
+ * has opened the file that is at the path: it may have created a new WAL, or use this one.
  */
 function moveWal(connection: SqliteConnection, lock: () => Disposable): boolean {
   try {

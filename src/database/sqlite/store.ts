@@ -112,6 +112,7 @@ export function openStore(
    * Runs a call and commits it. A commit makes these system calls:
    *
    *     access            is there a corruption marker?
+   *     stat × 4          are the files still at their paths?
    *     pwrite64 × n      append the changed pages to the WAL
    *     fdatasync(wal)    because of synchronous=FULL
    *     stat × 4          are the files still at their paths?
@@ -128,26 +129,40 @@ export function openStore(
     timeoutMs: number,
     plants = 1,
   ): Promise<Result> {
+    // If files were removed or replaced, another process may use the new ones with the same WAL: do not
+    // overwrite its plants there.
+    const checkedCall = () => {
+      requireNoLoss();
+      return call();
+    };
+
     // Not final: another process holds the lock. Nothing was written, so this retries until the timeout.
     // Not final: the disk is full or read-only, or a write fails. SQLite has rolled back.
     // Final: a failed fsync, or corruption. Only the next process can find out what is stored.
-    const result = await retryWhileLocked(() => run(call, 0), timeoutMs);
+    const result = await retryWhileLocked(() => run(checkedCall, 0), timeoutMs);
 
-    // The commit is on the disk, but perhaps in a file that is no longer at its path. A missing file may
-    // come back, and a retry then finds the plant `present`. Any other loss is final.
+    // The commit is on the disk, but perhaps in a file that is no longer at its path.
     // BUG: files can be replaced after this check, before the client has the response.
-    const loss = lookAtFiles() ?? lock?.look();
-    if (loss !== undefined) {
-      const isFinal = loss.lost !== "file";
-      const error = gone(loss, { isEnd: isFinal });
-      if (isFinal) fail(error);
-      throw error;
-    }
+    requireNoLoss();
 
     // ======== FROM HERE A 200 IS TRUE ========
 
     checkpoints.schedule(plants);
     return result;
+  }
+
+  /**
+   * Requires that the files are still at their paths, and that the lock is held. A missing file may come
+   * back, and a retry then succeeds. After any other loss, fails the store.
+   */
+  function requireNoLoss(): void {
+    const loss = lookAtFiles() ?? lock?.look();
+    if (loss === undefined) return;
+
+    const isFinal = loss.lost !== "file";
+    const error = gone(loss, { isEnd: isFinal });
+    if (isFinal) fail(error);
+    throw error;
   }
 
   /**
@@ -243,9 +258,8 @@ export function openStore(
     let error: unknown = loss && gone(loss, { isEnd: true });
 
     try {
-      // If the WAL is gone, another process may have created a new one by now: leave that alone.
-      const isElsewhere = loss?.lost === "file" || loss?.lost === "replaced";
-      if (loss === undefined || isElsewhere)
+      // If the WAL or the file is gone, another process may use a new one by now: leave that alone.
+      if (loss === undefined || loss.lost === "file")
         run(() => void connection.query("PRAGMA wal_checkpoint(TRUNCATE)").all(), 0);
     } catch (failure) {
       error ??= failure;
