@@ -19,7 +19,7 @@ export const restore: Subcommand = {
   description: "Restore the database from a backup",
   flags: [JSON_FLAG, ...DATABASE_FLAGS],
   help: () => HELP,
-  example: "restore plants-2026-11-20.db",
+  example: "restore plants-2026-11-23T000000Z.db",
   async run({ argument: source, flags, adapter, io }) {
     const database = await adapter();
     try {
