@@ -102,7 +102,7 @@ export const ERRORS = {
   queue_full: {
     error: 5031,
     situation:
-      "the queue for plants is full, or a token cannot be checked now: too many wait, its key may be new, or data cannot be loaded",
+      "the queue for plants is full, or a token cannot be checked now: too many tokens wait, its key may be new, or tokens or keys cannot be loaded",
     message: "too many plants are waiting; send the plant again later",
   },
   storage_unavailable: {
