@@ -48,7 +48,6 @@ export { mintToken } from "./auth/token_format.ts";
 export type {
   NewToken,
   ServerTokens,
-  TokenFilter,
   TokenRecord,
   TokenStore,
   TokenUse,

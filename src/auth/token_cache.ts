@@ -61,22 +61,19 @@ export async function tokenCache(store: ServerTokens, options: TokenCacheOptions
   requireStaticTokens(staticTokens);
   requireNumber("maxAgeMs", maxAgeMs, { max: Infinity });
 
-  /** A static token may be stored as well: if it was ever revoked, it stays refused. */
-  const digests = staticTokens.map((token) => hash("sha256", token, "buffer"));
   const statics = Array.from(
     staticVerdicts(staticTokens),
     ([key, verdict]) => [key, staticToken(verdict)] as const,
   );
 
-  /** The revision of the tokens at the last read, and the time of that read. */
+  /** The revision of the tokens at the last read. */
   let revision: string | undefined;
-  let readAt = 0;
   /** When the last successful refresh began, by `monotonic`. All earlier revocations are known. */
   let confirmedAt = -Infinity;
   /** The refresh in flight, and the one that follows it. */
   let refreshing: Promise<void> | undefined;
   let following: Promise<void> | undefined;
-  /** The tokens by digest, including recently ended ones, so that the log can name the reason. */
+  /** The tokens by digest, including ended ones, so that the log can name the reason. */
   let known = new Map<string, CachedToken>();
   /** The minute of the last use, by the token's name. */
   const unwrittenUses = new Map<string, number>();
@@ -198,16 +195,14 @@ export async function tokenCache(store: ServerTokens, options: TokenCacheOptions
   async function readIfChanged(): Promise<void> {
     const beganAt = monotonic();
     const current = await store.revision();
-    const time = now();
 
-    // If the clock was set back, tokens that were left out may not have expired yet.
-    if (current !== revision || time < readAt) {
-      const stored = await store.list({ endedSince: new Date(time - ENDED_MS), digests });
+    if (current !== revision) {
+      const stored = await store.list();
       known = new Map(statics);
+      // A static token may be stored as well: if it was ever revoked, it stays refused.
       for (const record of stored)
         known.set(digestKey(record.digest), cachedToken(record, maxAgeMs));
 
-      readAt = time;
       // Set last: if reading fails, the next refresh reads all tokens again.
       revision = current;
     }
@@ -228,9 +223,6 @@ function unconfirmed(): PlantStoreError {
 }
 
 const DAY_MS = 86_400_000;
-
-/** How long a server remembers why an ended token is refused, in milliseconds: a week. */
-const ENDED_MS = 7 * DAY_MS;
 
 /** A use is recorded to the minute: one write a minute for each token. */
 const MINUTE_MS = 60_000;

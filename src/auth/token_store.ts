@@ -49,11 +49,8 @@ export interface NewToken extends Pick<
  * ```
  */
 export interface TokenStore {
-  /**
-   * Resolves to all tokens, or to those that match a filter, including revoked and expired ones,
-   * oldest first.
-   */
-  list(filter?: TokenFilter): Promise<readonly TokenRecord[]>;
+  /** Resolves to all tokens, including revoked and expired ones, oldest first. */
+  list(): Promise<readonly TokenRecord[]>;
 
   /**
    * Resolves to a text that changes when any process adds, revokes or deletes tokens, but not when
@@ -92,14 +89,6 @@ export type ServerTokens = Pick<TokenStore, "list" | "revision" | "add" | "recor
  * cannot store plants without its tokens. A new token is accepted, and a revoked one refused, within this time.
  */
 export const TOKENS_MAX_AGE_MS = 5_000;
-
-/** Selects the tokens that a server needs: those that ended long ago would only cost memory. */
-export interface TokenFilter {
-  /** Leaves out tokens that were revoked or expired before this time. */
-  readonly endedSince: Date;
-  /** Keeps tokens with these digests, whenever they ended. */
-  readonly digests: readonly Uint8Array[];
-}
 
 /** The last use of a token. */
 export interface TokenUse {

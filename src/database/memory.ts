@@ -1,7 +1,6 @@
 import {
   MAX_AHEAD_MS,
   type NewToken,
-  type TokenFilter,
   type TokenRecord,
   type TokenStore,
   type TokenUse,
@@ -96,12 +95,6 @@ export function memoryTokens(): TokenStore {
     return tokens.has(name) || tokens.values().some((token) => isSame(token.digest, digest));
   }
 
-  function isKept(token: TokenRecord, { endedSince, digests }: TokenFilter): boolean {
-    const ends = [token.revokedAt, token.expiresAt].filter((end) => end !== null);
-    if (ends.every((end) => end >= endedSince)) return true;
-    return digests.some((digest) => isSame(token.digest, digest));
-  }
-
   function recordUse({ name, at }: TokenUse): void {
     const token = tokens.get(name);
     if (token === undefined) return;
@@ -110,12 +103,10 @@ export function memoryTokens(): TokenStore {
   }
 
   return {
-    list: async (filter) =>
-      [...tokens.values()]
-        .filter((token) => filter === undefined || isKept(token, filter))
-        .toSorted(
-          (one, other) => +one.createdAt - +other.createdAt || (one.name < other.name ? -1 : 1),
-        ),
+    list: async () =>
+      [...tokens.values()].toSorted(
+        (one, other) => +one.createdAt - +other.createdAt || (one.name < other.name ? -1 : 1),
+      ),
 
     revision: async () => String(revision),
 

@@ -155,8 +155,7 @@ test("tokenCache() learns of tokens made and revoked elsewhere when it is refres
   expect(list).toHaveBeenCalledTimes(4);
 });
 
-test("tokenCache() knows for a week why a token is refused, and accepts none that it has forgotten", async () => {
-  const week = 7 * 86_400_000;
+test("tokenCache() knows why a token is refused, and accepts one that has not expired when the clock is set back", async () => {
   const fixture = await tokenFixture(
     record("expiring", { expiresAt: after(1_000) }),
     record("revoked"),
@@ -173,16 +172,16 @@ test("tokenCache() knows for a week why a token is refused, and accepts none tha
 
   const refusals = () => ["expiring", "revoked", "static-token-0123456789"].map(refusal);
   for (const [milliseconds, expected] of [
-    [week + 1_000, ['"expiring" is expired', '"revoked" is revoked']],
-    [week + 1_001, ["unknown", "unknown"]],
-    // The clock was wrong.
-    [999, ["accepted", '"revoked" is revoked']],
+    [365 * 86_400_000, '"expiring" is expired'],
+    [999, "accepted"],
   ] as const) {
     fixture.now = after(milliseconds).getTime();
-    // A change, except after the clock was set back.
-    if (milliseconds > week) await fixture.tokens.add(record(`added ${milliseconds}`));
     await cache.refresh();
-    expect(refusals()).toEqual([...expected, '"static-token-0123456789" is revoked']);
+    expect(refusals()).toEqual([
+      expected,
+      '"revoked" is revoked',
+      '"static-token-0123456789" is revoked',
+    ]);
   }
 });
 

@@ -68,49 +68,6 @@ const CASES: Cases<Pick<Database, "tokens">> = {
     await assertStored(tokens, all.map(stored));
   },
 
-  async "list() with a filter leaves out what ended before its time, except those digests"({
-    tokens,
-  }) {
-    const before = new Date(LATER.getTime() - 1);
-    const ends: [name: string, expiresAt: Date | null, revokedAt: Date | null][] = [
-      ["active", null, null],
-      ["expires later", LATER, null],
-      ["expired", before, null],
-      ["expired with a digest", before, null],
-      ["revoked", null, before],
-      ["revoked, and expires later", LATER, before],
-      ["revoked later", null, LATER],
-      ["revoked later, and expired", before, LATER],
-    ];
-    const all = ends.map(([name, expiresAt], index) => ({
-      ...GARDEN,
-      name,
-      digest: new Uint8Array(32).fill(index),
-      createdAt: new Date(CREATED.getTime() + index),
-      expiresAt,
-    }));
-
-    for (const token of all) await tokens.add(token);
-    for (const [name, , revokedAt] of ends) if (revokedAt) await tokens.revoke(name, revokedAt);
-
-    const digests = [new Uint8Array(32).fill(3), new Uint8Array(32).fill(100)];
-    const namesSince = async (endedSince: Date, kept: readonly Uint8Array[]) =>
-      (await tokens.list({ endedSince, digests: kept })).map(({ name }) => name);
-
-    const lasting = ["active", "expires later", "revoked later"];
-    assert.deepEqual(await namesSince(LATER, []), lasting);
-
-    const everyName = all.map(({ name }) => name);
-    const withDigests = [...lasting, "expired with a digest"];
-    assert.deepEqual(
-      await namesSince(LATER, digests),
-      everyName.filter((name) => withDigests.includes(name)),
-    );
-
-    assert.deepEqual(await namesSince(CREATED, []), everyName);
-    assert.equal((await tokens.list()).length, all.length);
-  },
-
   async "add() of a name or a digest that is taken changes nothing"({ tokens }) {
     await tokens.add(GREENHOUSE);
     assert.equal(await tokens.add({ ...GARDEN, name: GREENHOUSE.name }), false);

@@ -140,7 +140,7 @@ export async function openSqliteWorker(
     },
 
     tokens: {
-      list: (filter) => allTokens((row) => call("page", row, filter)),
+      list: () => allTokens((row) => call("page", row)),
       revision: () => call("revision"),
       add: (token) => call("add", token),
       recordUses: (uses) => call("recordUses", uses),

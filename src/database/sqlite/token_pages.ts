@@ -1,4 +1,4 @@
-import { parseScopes, type TokenFilter, type TokenRecord } from "../../auth/token_store.ts";
+import { parseScopes, type TokenRecord } from "../../auth/token_store.ts";
 import type { Client } from "./bun_driver.ts";
 
 /**
@@ -8,34 +8,23 @@ import type { Client } from "./bun_driver.ts";
 const PAGE_TOKENS = 1_000;
 
 /**
- * Selects a page of tokens after row ?1: those that had not ended at ?2, and those with a digest in ?3. Returns
- * JSON, because Bun copies a string to another thread without a structured clone.
+ * Selects a page of tokens after a row. Returns JSON, because Bun copies a string to another thread without a
+ * structured clone.
  */
 const TOKEN_PAGE = `
   SELECT json_group_array(json_array(
     rowid, name, hex(digest), scopes, created_at, expires_at, revoked_at, last_used_at))
-  FROM (
-    SELECT rowid, * FROM tokens
-    WHERE rowid > ?1 AND (
-      min(ifnull(revoked_at, ?2), ifnull(expires_at, ?2)) >= ?2
-      OR digest IN (SELECT unhex(value) FROM json_each(?3)))
-    ORDER BY rowid LIMIT ${PAGE_TOKENS})`;
+  FROM (SELECT rowid, * FROM tokens WHERE rowid > ? ORDER BY rowid LIMIT ${PAGE_TOKENS})`;
 
 /**
  * Prepares reading pages of tokens.
  *
  * @returns A function that returns the page after a row, as JSON for {@linkcode allTokens}.
  */
-export function tokenPages(client: Client): (row: number, filter?: TokenFilter) => string {
-  const select = client.prepare<never, [number, number, string]>(TOKEN_PAGE);
-  return (row, { endedSince, digests } = { endedSince: EARLIEST, digests: [] }) => {
-    const hex = JSON.stringify(digests.map((digest) => digest.toHex()));
-    return String(select.values(row, endedSince.getTime(), hex)[0]?.[0]);
-  };
+export function tokenPages(client: Client): (row: number) => string {
+  const select = client.prepare<never, [number]>(TOKEN_PAGE);
+  return (row) => String(select.values(row)[0]?.[0]);
 }
-
-/** The earliest date. */
-const EARLIEST = new Date(-8.64e15);
 
 /**
  * Reads all tokens in pages, so that the Worker can store plants in between. Returns the oldest first.

@@ -6,7 +6,6 @@ import { drizzle } from "drizzle-orm/bun-sqlite";
 import {
   formatScopes,
   MAX_AHEAD_MS,
-  type TokenFilter,
   type TokenStore,
   type TokenUse,
 } from "../../auth/token_store.ts";
@@ -19,7 +18,7 @@ export interface SqliteTokens extends TokenStore {
   /**
    * Reads a page of the tokens after this row, as JSON for {@linkcode allTokens}.
    */
-  page(row: number, filter?: TokenFilter): Promise<string>;
+  page(row: number): Promise<string>;
 }
 
 /** Runs calls to SQLite. */
@@ -53,11 +52,11 @@ export function sqliteTokens(client: Client, { read, write }: Run): SqliteTokens
   /** Runs a statement, and changes the revision if it changed tokens. Returns the number of changed tokens. */
   const change = (statement: { run(): unknown }) => write(() => runAndCount(statement));
 
-  const page = async (row: number, filter?: TokenFilter) => read(() => pageAfter(row, filter));
+  const page = async (row: number) => read(() => pageAfter(row));
 
   return {
     page,
-    list: (filter) => allTokens((row) => page(row, filter)),
+    list: () => allTokens(page),
     revision: async () => read(() => String(revision.get()?.revision)),
     async add(token) {
       const row = { ...token, scopes: formatScopes(token.scopes) };
