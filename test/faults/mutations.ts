@@ -1,5 +1,4 @@
 import type { Mutation } from "../support/mutant.ts";
-import { OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
 
 /** One change to the source. */
 const change = (file: string, from: string, to: string): readonly [Mutation] => [
@@ -30,29 +29,6 @@ export const ACKNOWLEDGE_EARLY = change(
   'batch.forEach(({ resolve }) => resolve("added"));\n    const outcomes = await store.add(',
 );
 
-/** Gives the first plant of a batch the outcome of the last one. */
-export const SWAP_OUTCOMES = change(
-  "group_commit/group_commit.ts",
-  "settle(add, outcomes[index] as StoreOutcome)",
-  "settle(add, outcomes.toReversed()[index] as StoreOutcome)",
-);
-
-const UPDATES = [TEXT, OPTIONAL_TEXT].map((field) => `${field}: sql\`excluded."${field}"\``);
-
-/** Lets a different plant take an id that is taken, as INSERT OR REPLACE does. */
-export const REPLACE_ON_CONFLICT = change(
-  "database/sqlite/sqlite_database.ts",
-  ".onConflictDoNothing({ target: plants.id })",
-  `.onConflictDoUpdate({ target: plants.id, set: { ${UPDATES} } })`,
-);
-
-/** Commits on after a failed fsync, without fail-stop. */
-export const CONTINUE_AFTER_FAILED_FSYNC = change(
-  "database/sqlite/errors.ts",
-  "return code === CODES.IOERR_FSYNC || code === CODES.IOERR_DIR_FSYNC;",
-  "return code < 0;",
-);
-
 /** Lets SQLite make the checkpoint, which hides a failed fsync. */
 export const CHECKPOINT_INSIDE_SQLITE = [
   ...change(
@@ -67,20 +43,6 @@ export const CHECKPOINT_INSIDE_SQLITE = [
     "",
   ),
 ];
-
-/** Takes what a server before left in the page cache for stored. */
-export const TRUST_PAGE_CACHE = change(
-  "database/sqlite/opening.ts",
-  "if (isUnsynced(file)) resetUnsyncedWal(connection, file);\n    else if (resetsWal && !tryToResetWal(connection, busyTimeoutMs)) options.onWalInUse?.();",
-  "",
-);
-
-/** Stops listening right at the signal, without a grace period. */
-export const STOP_WITHOUT_GRACE = change(
-  "server/service.ts",
-  "await server.untilQuiet(timeoutMs / 4);",
-  "",
-);
 
 /** No bug: the check beside a server begins after an hour. */
 export const LATE_CHECK = change(

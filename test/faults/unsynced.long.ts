@@ -1,11 +1,9 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 
 import { INTACT } from "../support/ledger.ts";
-import { mutant } from "../support/mutant.ts";
 import { LONG_TEST_TIMEOUT_MS } from "../support/program.ts";
 import { scaled } from "../support/scale.ts";
 import { skipsShim } from "../support/shim.ts";
-import { TRUST_PAGE_CACHE } from "./mutations.ts";
 import { unsynced } from "./unsynced.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
@@ -25,13 +23,5 @@ test.skipIf(skipsShim())(
   "after a failed fsync no server starts beside a process that reads what it left",
   async () => {
     expect(await unsynced({ how: "failed", more: 8, reads: true })).toEqual(INTACT);
-  },
-);
-
-test.skipIf(skipsShim()).each(["killed", "failed"] as const)(
-  "the power loss notices a server that takes the page cache for the disk (%s)",
-  async (how) => {
-    using copy = mutant(TRUST_PAGE_CACHE);
-    expect((await unsynced({ how, more: 0, program: copy.program })).lost).toBeGreaterThan(0);
   },
 );
