@@ -36,11 +36,12 @@ export async function surface(): Promise<Record<string, unknown>> {
   };
 }
 
-/** The first cell of each row with the names in the second. */
+/** The first cells, each with the names in the second cells of all its rows. */
 function rows(heading: string): Record<string, string[]> {
-  return Object.fromEntries(
-    table(heading).map(([name = "", names = ""]) => [name.replaceAll("`", ""), namesIn(names)]),
-  );
+  const all: Record<string, string[]> = {};
+  for (const [cell = "", names = ""] of table(heading))
+    (all[cell.replaceAll("`", "")] ??= []).push(...namesIn(names));
+  return all;
 }
 
 function namesIn(cell: string): string[] {
