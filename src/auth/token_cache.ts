@@ -200,8 +200,11 @@ export async function tokenCache(store: ServerTokens, options: TokenCacheOptions
       const stored = await store.list();
       known = new Map(statics);
       // A static token may be stored as well: if it was ever revoked, it stays refused.
-      for (const record of stored)
-        known.set(digestKey(record.digest), cachedToken(record, maxAgeMs));
+      for (const record of stored) {
+        const token = cachedToken(record, maxAgeMs);
+        token.usedAt = unwrittenUses.get(record.name) ?? token.usedAt;
+        known.set(digestKey(record.digest), token);
+      }
 
       // Set last: if reading fails, the next refresh reads all tokens again.
       revision = current;

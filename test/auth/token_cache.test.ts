@@ -118,6 +118,9 @@ test("tokenCache() knows which of the tokens in use expires next", async () => {
   expect(await next(0)).toBeUndefined();
   expect(await next(0, "forever", "static-token-0123456789")).toBeUndefined();
   expect(await next(0, "later")).toMatchObject(later);
+  // A use that is not written yet outlasts a change of other tokens.
+  await fixture.tokens.add(record("another"));
+  expect(await next(0)).toMatchObject(later);
   expect(await next(0, "soon")).toMatchObject(soon);
   expect(await next(1, "later")).toMatchObject(soon);
   // Not used for a day: its clients have another one.
