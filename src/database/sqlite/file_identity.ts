@@ -23,7 +23,7 @@ export interface Loss {
 
 /**
  * Remembers the identities of a database's files. SQLite goes on writing to files that were removed or
- * replaced, so the store checks them after each commit.
+ * replaced, so the store checks them before and after each commit.
  *
  * @param path The database, open and in WAL mode.
  * @returns A function that checks the files and returns the loss; `undefined` if there is none.
