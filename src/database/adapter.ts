@@ -171,13 +171,12 @@ export interface ServingDatabase extends AsyncDisposable {
   readonly plants: GroupCommit;
 
   /**
-   * Resolves if a plant could be stored now. It commits to the database, but changes no plant.
+   * Resolves if a plant could be stored now, in one part of the database at least. It commits to the
+   * database, but changes no plant.
    *
-   * @returns The names of the parts that cannot store plants while others can. Always empty if the
-   *   database has one part.
-   * @throws {PlantStoreError} `storage_unavailable` if no part can.
+   * @throws {PlantStoreError} `storage_unavailable` if not.
    */
-  ready(): Promise<readonly string[]>;
+  ready(): Promise<void>;
 
   readonly tokens: ServerTokens;
 

@@ -25,12 +25,8 @@ export interface AppOptions {
   /** Authenticates callers. If a verdict takes longer than ten seconds, the response is 503, error 5031. */
   readonly authenticate: Authenticate;
 
-  /**
-   * Resolves if a plant could be stored now, and rejects with a `PlantStoreError` if not. If only
-   * some parts of the storage can store plants, resolves to the names of the others, which
-   * `/readyz` shows.
-   */
-  readonly ready: () => Promise<readonly string[] | void>;
+  /** Resolves if a plant could be stored now, and rejects with a `PlantStoreError` if not. */
+  readonly ready: () => Promise<void>;
 
   /**
    * Receives every error and every response. Errors that it throws are printed.

@@ -7,21 +7,19 @@ import { PlantStoreError, requireNoMore, requireNumber } from "../errors.ts";
  * The two public paths for supervisors and load balancers: `/livez` returns 200 while the process
  * can respond, `/readyz` while a plant could be stored.
  *
- * @param ready Resolves if a plant could be stored now; to names, if some parts of the storage
- *   cannot store plants. Rejects with a `PlantStoreError` if none could be stored.
+ * @param ready Resolves if a plant could be stored now, and rejects with a `PlantStoreError` if not.
  */
-export function health(ready: () => Promise<readonly string[] | void>) {
+export function health(ready: () => Promise<void>) {
   const hidden = { detail: { hide: true } };
   // A cached copy could report a server that is gone.
   const init = { headers: { "cache-control": "no-store", "x-content-type-options": "nosniff" } };
   const ok = () => Response.json({ status: "ok" }, init);
-  const okBut = (unready: readonly string[]) => Response.json({ status: "ok", unready }, init);
 
   return new Elysia({ name: "health" }).get("/livez", ok, hidden).get(
     "/readyz",
     async () => {
-      const unready = await ready();
-      return Array.isArray(unready) && unready.length > 0 ? okBut(unready) : ok();
+      await ready();
+      return ok();
     },
     hidden,
   );
@@ -48,7 +46,7 @@ export interface ReadinessOptions {
  * 9111 section 4.2.4): the check waits for the next probe, and rejects once that has run for
  * `timeoutMs`.
  *
- * @param probe Resolves if a plant could be stored now, to the result of the check.
+ * @param probe Resolves if a plant could be stored now.
  * @returns The check. It rejects with the probe's `PlantStoreError`. If the probe hangs, or rejects
  *   with anything else, it rejects with `storage_unavailable`, so that a load balancer sends
  *   requests elsewhere even after a bug.
@@ -64,16 +62,16 @@ export interface ReadinessOptions {
  * await assert.rejects(ready(), { code: "storage_unavailable" });
  * ```
  */
-export function readiness<Verdict>(
-  probe: () => Promise<Verdict>,
+export function readiness(
+  probe: () => Promise<void>,
   options: ReadinessOptions = {},
-): () => Promise<Verdict> {
+): () => Promise<void> {
   const { maxAgeMs = 500, timeoutMs = 1_000, ...rest } = options;
   requireNoMore(rest);
   requireNumber("maxAgeMs", maxAgeMs, { min: 0, max: MAX_TIMER_MS });
   requireNumber("timeoutMs", timeoutMs, { max: MAX_TIMER_MS });
 
-  let verdict: Promise<Verdict>;
+  let verdict: Promise<void>;
   let staleAt = Number.NEGATIVE_INFINITY;
 
   function startProbe(): void {

@@ -117,7 +117,7 @@ export function createMetrics() {
     },
 
     /** Adds whether a plant could be stored: `ready` rejects if not. */
-    registerReady(ready: () => Promise<unknown>): void {
+    registerReady(ready: () => Promise<void>): void {
       registered.push(async () => {
         const value = await ready().then(
           () => 1,

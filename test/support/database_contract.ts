@@ -52,7 +52,7 @@ export function testServingContract(
   test(`${adapter} keeps the contract of ServingDatabase`, async () => {
     await using database = await open({ makeQueue, create: true });
 
-    expect(await database.ready()).toEqual([]);
+    await database.ready();
     const plant = fern({ id: 7n });
     expect(await database.plants.add(plant)).toBe("added");
     expect(await database.plants.add(plant)).toBe("present");

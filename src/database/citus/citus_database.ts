@@ -129,10 +129,7 @@ export async function serveCitus(
     ),
 
     /** Resolves once one node can store plants: one dead node must not take the service out of rotation. */
-    async ready() {
-      await untilOne(nodes().map((node) => node.probe()));
-      return nodes().flatMap(({ id, failure }) => (failure === undefined ? [] : [`node ${id}`]));
-    },
+    ready: () => untilOne(nodes().map((node) => node.probe())),
 
     tokens: coordinator.tokens,
     metrics: () => [

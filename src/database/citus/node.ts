@@ -66,11 +66,6 @@ export class CitusNode {
     this.pool = new Pool({ size: MAX_IN_FLIGHT, connect, current, onSilence: suspect });
   }
 
-  /** Why the last probe failed; `undefined` if it succeeded. */
-  get failure(): unknown {
-    return this.#failure;
-  }
-
   /**
    * Adds plants that belong to the node by this map.
    *

@@ -225,10 +225,7 @@ export async function servePostgres(
   return {
     ...database,
     plants: makeQueue(plants, MAX_IN_FLIGHT),
-    async ready() {
-      await plants.probe();
-      return [];
-    },
+    ready: plants.probe,
     // Never fails for good: what PostgreSQL has committed stays committed.
     failed: new Promise(() => {}),
   };

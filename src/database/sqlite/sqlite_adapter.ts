@@ -134,10 +134,7 @@ export async function openSqliteWorker(
 
   return {
     plants: makeQueue(store, 1),
-    async ready() {
-      await store.probe();
-      return [];
-    },
+    ready: store.probe,
 
     tokens: {
       list: () => allTokens((row) => call("page", row)),
