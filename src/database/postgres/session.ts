@@ -39,6 +39,9 @@ export const NONCE = "plant_store.nonce";
 export const SESSION_SETTINGS = {
   // "off" stores an absent tag as the text 'NULL'.
   array_nulls: "on",
+  // Bun's client reads these forms of bytea and timestamptz.
+  bytea_output: "hex",
+  DateStyle: "ISO",
   // "on" silently omits the rows that a policy hides. With "off" the statement fails, as in
   // pg_dump.
   row_security: "off",
