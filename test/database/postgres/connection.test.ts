@@ -600,7 +600,7 @@ describe.skipIf(skipsCluster())("failover()", () => {
           "it rejects session settings, as poolers do: connect to PostgreSQL directly (08P01)",
         ],
         [
-          "plant_store.nonce,array_nulls,lock_timeout,options,row_security,statement_timeout,tcp_keepalives_idle,tcp_keepalives_interval,tcp_keepalives_count,tcp_user_timeout",
+          "plant_store.nonce,array_nulls,bytea_output,lock_timeout,options,row_security,statement_timeout,tcp_keepalives_idle,tcp_keepalives_interval,tcp_keepalives_count,tcp_user_timeout",
           "a pooler drops session settings: connect to PostgreSQL directly",
         ],
       ] as const) {
