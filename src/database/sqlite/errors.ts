@@ -3,7 +3,7 @@ import { basename } from "node:path";
 import { isSystemError, PlantStoreError } from "../../errors.ts";
 import { DatabaseError } from "../database.ts";
 import { databaseFile, walFileBytes } from "./path.ts";
-import { closedDirectoryFault, storageFault } from "./storage_fault.ts";
+import { storageFault } from "./storage_fault.ts";
 
 // The consequences of a SQLite error for a plant, for the store and for the next process. `toFileError` explains it to
 // the operator.
@@ -196,8 +196,9 @@ function operatorReason(error: Error, path: string): string {
   if (fault !== undefined) return fault;
 
   // For example because the file was just moved.
-  if (isSystemError(error))
-    return `it cannot be reached (${(error as NodeJS.ErrnoException).code})`;
+  const { code: systemCode } = error as NodeJS.ErrnoException;
+  if (systemCode === "EACCES") return "this user may not enter its directory, or one above it";
+  if (isSystemError(error)) return `it cannot be reached (${systemCode})`;
 
   // SQLite maps the WAL-index into memory. A FUSE file system may have mmap switched off.
   if (resultCodeOf(error) === CODES.IOERR_SHMMAP) return NO_SHARED_MEMORY;
@@ -213,7 +214,7 @@ function storageFaultAt(path: string): string | undefined {
   try {
     return storageFault(databaseFile(path));
   } catch {
-    return closedDirectoryFault(path);
+    return undefined;
   }
 }
 

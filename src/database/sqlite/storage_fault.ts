@@ -1,5 +1,5 @@
-import { accessSync, constants, lstatSync, statfsSync, type Stats, statSync } from "node:fs";
-import { basename, dirname, resolve } from "node:path";
+import { accessSync, constants, lstatSync, statfsSync, statSync } from "node:fs";
+import { basename, dirname } from "node:path";
 
 import { inShell } from "./advice.ts";
 import { ownUser, SEES_PROCESS } from "./own_process.ts";
@@ -54,41 +54,9 @@ function ownerFault(path: string, file: string): string {
 
   const suffix = path.startsWith(file) ? path.slice(file.length) : "";
   if (suffix !== "") return `"${basename(path)}" beside it ${foreignFault(lstatSync(path), file)}`;
-  return `${path === file ? "it" : "its directory"} belongs to uid ${uid}; ${changeOwner()}`;
-}
-
-/** Says what to do about a file or a directory of another user. Suggests no command: the directory may be /srv. */
-function changeOwner(): string {
-  return `choose another database with --database, run this as its owner, or give it to uid ${ownUser()}`;
-}
-
-/**
- * Finds the directory of a path that this user may not enter.
- *
- * @returns The reason, and what to do; `undefined` if there is no such directory.
- */
-export function closedDirectoryFault(path: string): string | undefined {
-  if (!SEES_PROCESS) return undefined;
-
-  // Walking up, the first directory that can be seen is the closed one.
-  let directory = dirname(resolve(path));
-  while (statOf(directory) === undefined) directory = dirname(directory);
-
-  try {
-    accessSync(directory, constants.X_OK);
-    return undefined;
-  } catch {
-    const { uid } = statSync(directory);
-    return `"${directory}" belongs to uid ${uid}, and its mode lets no other user in; ${changeOwner()}`;
-  }
-}
-
-function statOf(path: string): Stats | undefined {
-  try {
-    return statSync(path, { throwIfNoEntry: false });
-  } catch {
-    return undefined;
-  }
+  const whose = `${path === file ? "it" : "its directory"} belongs to uid ${uid}`;
+  // No command to copy: the directory may be /srv.
+  return `${whose}; choose another database with --database, run this as its owner, or give it to uid ${ownUser()}`;
 }
 
 /** SQLite needs a few pages for the WAL and its index, in bytes. */
