@@ -1,4 +1,3 @@
-import { Database } from "bun:sqlite";
 import { expect, setDefaultTimeout, test } from "bun:test";
 import {
   existsSync,
@@ -16,7 +15,7 @@ import { mutant } from "../support/mutant.ts";
 import { fern } from "../support/plants.ts";
 import { exitCodeOf, LONG_TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
 import { stop } from "./health.ts";
-import { LATE_CHECK, LONG_REST } from "./mutations.ts";
+import { LONG_REST } from "./mutations.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
@@ -153,40 +152,6 @@ test("a truncated file is refused at once, and left as it is", async () => {
     stderr: 'Cannot open database "plants.db": it is corrupt (database disk image is malformed)\n',
   });
   expect(readFileSync(store.database).equals(left)).toBe(true);
-});
-
-/** An id that belongs on the page that cannot be read: reading in order ends before it. */
-function damagedId({ database }: Home): number {
-  using client = new Database(database, { readonly: true });
-  let last = 0;
-
-  try {
-    for (const { id } of client
-      .query<{ id: number }, []>("SELECT id FROM plants ORDER BY id")
-      .iterate())
-      last = id;
-  } catch {
-    return last + 1_000;
-  }
-
-  throw new Error("Every page can be read");
-}
-
-test("a plant that meets damage before the check does also ends the service", async () => {
-  using store = home();
-  damage(store.database, "a zeroed page in the middle");
-  const plant = fern({ id: damagedId(store) });
-  using copy = mutant(LATE_CHECK);
-  await using server = await startServer({ ...store.options, program: copy.program });
-  const response = await post(server.url, plant);
-
-  expect(response.status).toBe(503);
-  expect(await response.json()).toEqual({
-    error: 5032,
-    message: "storage is corrupt; send the plant again later",
-  });
-  expect(await exitCodeOf(server.child)).toBe(1);
-  expect(await store.call()).toMatchObject(REFUSED);
 });
 
 test("a server that is stopped while its check rests closes its database", async () => {

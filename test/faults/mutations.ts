@@ -44,13 +44,6 @@ export const CHECKPOINT_INSIDE_SQLITE = [
   ),
 ];
 
-/** No bug: the check beside a server begins after an hour. */
-export const LATE_CHECK = change(
-  "database/sqlite/writer_worker.ts",
-  "const CHECK_DELAY_MS = 1_000;",
-  "const CHECK_DELAY_MS = 3_600_000;",
-);
-
 /** No bug: the check beside a server takes steps in any file, and rests for a minute or more after the first. */
 export const LONG_REST = [
   ...change(
