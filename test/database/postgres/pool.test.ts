@@ -193,17 +193,20 @@ describe.skipIf(skipsCluster())("the pool of connections", () => {
       const socket = { open: (client: Bun.Socket) => void hanging.push(client), data() {} };
       using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket });
       using proxy = startProxy(cluster().port, { delayMs: COMMIT_MS });
-      await using database = await openDatabase(cluster(), { proxies: [proxy] });
+      await using database = await openDatabase(cluster(), { proxies: [proxy], maxInFlight: 20 });
       expect(await addAtOnce(database, [1])).toEqual(["added"]);
+      // A busy machine opens more of them for one plant.
+      while (database.metric("connections_busy") > 0) await Bun.sleep(5);
+      const opened = database.metric("connections");
 
       proxy.redirect(silent.port);
       expect(await addAtOnce(database, range(2, 20))).toEqual(range(2, 20).map(() => "added"));
       expect(database.metric("connections_busy")).toBeGreaterThan(0);
-      expect(database.metric("connections")).toBe(1);
+      expect(database.metric("connections")).toBe(opened);
 
       proxy.redirect(cluster().port);
       for (const client of hanging) client.end();
-      for (let id = 100; database.metric("connections") === 1; id += 10)
+      for (let id = 100; database.metric("connections") === opened; id += 10)
         await addAtOnce(database, range(id, id + 9));
 
       expect(database.metric("reconnections_total")).toBe(0);
