@@ -28,6 +28,7 @@ let opened: { readonly client: Client; readonly pass: () => void } | undefined;
 
 /** Resolves once the check should stop. */
 const stopped = Promise.withResolvers<boolean>();
+let isStopped = false;
 let checking: Promise<Checked> | undefined;
 
 const api = {
@@ -46,7 +47,11 @@ const api = {
    * @param identity The identity of the file that a server has open, from `identityOf`. Then the check of a
    *   large file takes short steps with pauses, because the server needs the processor and a short WAL.
    */
-  check(path: string, identity?: string): Promise<Checked> {
+  async check(path: string, identity?: string): Promise<Checked> {
+    // A failed store ends this Worker after `close`. Bun then runs a TRUNCATE checkpoint on each connection
+    // that is open, even on one that only reads.
+    if (isStopped) return undefined;
+
     checking = check(path, identity !== undefined).finally(() => {
       // A finding in another file says nothing about the one that the server has open.
       if (identity !== undefined && identityOf(path) !== identity)
@@ -68,6 +73,7 @@ const api = {
    * connection closes, which is the store's: it closes after this Worker.
    */
   async close(): Promise<void> {
+    isStopped = true;
     stopped.resolve(true);
     await checking?.catch(() => {});
     // Disposing finalizes the statements. After `close()` they would keep the connection open, until it is
