@@ -13,7 +13,7 @@ import { runCommand } from "../support/stream_io.ts";
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
 const checkStart = (database: string, environment: Record<string, string> = {}) =>
-  runCommand(["serve", "--check", "--database", database], environment);
+  runCommand(["serve", "--check", "--database", database], { PORT: "0", ...environment });
 
 test("serve --check says what a start would do to the database, and does not do it", async () => {
   using directory = emptyDirectory();
@@ -124,7 +124,7 @@ test.skipIf(skipsShim()).each([
     expect(await run(["serve", "--check"], production)).toEqual({ exitCode: 2, ...refused });
     const started = await run(["serve"], { ...production, LOG_FORMAT: "pretty" });
     expect(started).toMatchObject({ exitCode: 1, stderr: expect.stringContaining(fault) });
-    expect(await run(["serve", "--check"], {})).toMatchObject({
+    expect(await run(["serve", "--check"], { PORT: "0" })).toMatchObject({
       exitCode: 0,
       stderr: `The database "${path}" may be lost: ${fault}\n`,
     });
