@@ -87,7 +87,7 @@ export async function failuresIn(
 
 /**
  * Runs `bun run ok` in a copy of the repository, with the packages of {@linkcode linkPackages}.
- * Resolves to what failed.
+ * Resolves to what failed, each with the lines before that say why.
  */
 export async function failuresOfOk(root: string): Promise<string[]> {
   const { exitCode, stdout, stderr } = await Bun.$`bun run ok`
@@ -95,7 +95,7 @@ export async function failuresOfOk(root: string): Promise<string[]> {
     .env({ ...process.env, TMPDIR: temporaryDirectory(), TEST_SCALE: "short" })
     .quiet()
     .nothrow();
-  return failuresOf(exitCode, `${stdout}${stderr}`);
+  return failuresOf(exitCode, `${stdout}${stderr}`, 40);
 }
 
 /** Gives a copy of the repository what is installed for the tests of other runtimes, and of clients. */
@@ -104,10 +104,10 @@ export function linkPackages(root: string): void {
     symlinkSync(join(ROOT, folder, "node_modules"), join(root, folder, "node_modules"));
 }
 
-/** The failures that a run of tests, or of the type check, has printed. */
-function failuresOf(exitCode: number, output: string): string[] {
+/** The failures that a run of tests, or of the type check, has printed, with so many lines before each. */
+function failuresOf(exitCode: number, output: string, before = 0): string[] {
   if (exitCode === 0) return [];
-  const failures = output.match(/^\(fail\) .*$|^.* error TS\d+: .*$/gm);
+  const failure = `^(?:.*\\n){0,${before}}(?:\\(fail\\) .*|.* error TS\\d+: .*)$`;
   // A file that cannot be loaded has no test to name, and one that is not formatted no test at all.
-  return failures ?? [output];
+  return output.match(new RegExp(failure, "gm")) ?? [output];
 }
