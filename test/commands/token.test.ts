@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { readFileSync } from "node:fs";
 
 import { SCOPES } from "../../src/auth/authenticate.ts";
-import { post, untilTokenIs } from "../support/client.ts";
+import { untilTokenIs } from "../support/client.ts";
 import { executable } from "../support/executable.ts";
 import {
   emptyDirectory,
@@ -80,7 +80,7 @@ test.concurrent(
     }
 
     await using server = await startServer({ cwd: here.cwd });
-    expect((await post(server.url, undefined, { token })).status).toBe(200);
+    await untilTokenIs(200, server.url, token);
 
     await server.stderr.until(/Cannot record when tokens were last used/);
     expect((await here.token("revoke", "greenhouse")).exitCode).toBe(0);
@@ -96,7 +96,7 @@ test.concurrent(
     using here = world();
     const token = await here.create("greenhouse");
     await using server = await startServer({ cwd: here.cwd });
-    expect((await post(server.url, undefined, { token })).status).toBe(200);
+    await untilTokenIs(200, server.url, token);
     expect(await server.stop()).toBe(0);
     expect(await here.list()).toMatchObject([
       { name: "greenhouse", lastUsed: expect.stringMatching(/:00\.000Z$/) },

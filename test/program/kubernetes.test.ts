@@ -11,10 +11,10 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 
-import { post } from "../support/client.ts";
+import { post, untilTokenIs } from "../support/client.ts";
 import { blocks } from "../support/guides.ts";
 import { skipped } from "../support/missing.ts";
-import { fern, ivy } from "../support/plants.ts";
+import { fern, ivy, jsonOf } from "../support/plants.ts";
 import { containerIn, execLines, podOf, skipsPods } from "../support/pod.ts";
 import {
   emptyDirectory,
@@ -198,11 +198,11 @@ describe.skipIf(skipsPods())("with no rights, and on a read-only system", () => 
 
     {
       await using serving = await startServer(server.start);
-      expect((await post(serving.url, fern(), { token })).status).toBe(200);
+      await untilTokenIs(200, serving.url, token);
       const { start } = await containerIn(BACKUP, volumes);
       const backup = await runToEnd(start);
       expect(JSON.parse(backup.stdout)).toMatchObject({ plants: 1, deleted: [old[0]] });
-      expect((await post(serving.url, fern({ id: 2n }), { token })).status).toBe(200);
+      await untilTokenIs(200, serving.url, token, jsonOf(fern({ id: 2n })));
     }
 
     const name = readdirSync(backups).toSorted().at(-1) ?? "";

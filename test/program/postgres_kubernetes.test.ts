@@ -2,8 +2,7 @@ import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { chmodSync, chownSync, mkdirSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 
-import { post } from "../support/client.ts";
-import { fern } from "../support/plants.ts";
+import { untilTokenIs } from "../support/client.ts";
 import { containerIn, execLines, skipsPods } from "../support/pod.ts";
 import { skipsCluster } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_database.ts";
@@ -35,7 +34,7 @@ describe.skipIf(skipsPods() || skipsCluster())("with no rights, and on a read-on
 
     await using serving = await startServer(server.start);
     const token = created.stdout.trim();
-    expect((await post(serving.url, fern(), { token })).status).toBe(200);
+    await untilTokenIs(200, serving.url, token);
 
     const { start } = await containerIn(manifest("postgresql_backup"), volumes.paths);
     expect(JSON.parse((await runToEnd(start)).stdout)).toMatchObject({ plants: 1, deleted: [] });
@@ -56,7 +55,7 @@ describe.skipIf(skipsPods() || skipsCluster())("with no rights, and on a read-on
     const server = await containerIn(manifest("postgresql"), volumes.paths);
     await using serving = await startServer(server.start);
     const token = created.stdout.trim();
-    expect((await post(serving.url, fern(), { token })).status).toBe(200);
+    await untilTokenIs(200, serving.url, token);
   });
 });
 
