@@ -27,6 +27,9 @@ const LEDGER = "plant_store_migrations";
 const CONTENTS = `SELECT current_schema() AS schema, count(*)::int AS tables,
   count(*) FILTER (WHERE tablename = '${LEDGER}') > 0 AS has_ledger,
   (SELECT min(schemaname) FROM pg_catalog.pg_tables WHERE tablename = '${LEDGER}') AS other,
+  (SELECT min(nspname) FROM pg_catalog.pg_namespace WHERE NOT has_schema_privilege(oid, 'USAGE')
+    AND nspname = ANY (SELECT replace(btrim(name, ' "'), '$user', current_user)
+      FROM unnest(string_to_array(current_setting('search_path'), ',')) AS name)) AS unusable,
   has_table_privilege(to_regclass('${LEDGER}')::oid, 'SELECT') AS may_read
   FROM pg_catalog.pg_tables WHERE schemaname = current_schema()`;
 
@@ -35,6 +38,8 @@ interface Contents {
   readonly tables: number;
   readonly has_ledger: boolean;
   readonly other: string | null;
+  /** A schema in the `search_path` that the role may not use: PostgreSQL passes over it. */
+  readonly unusable: string | null;
   /** Whether the role may read the ledger. Null if there is none. */
   readonly may_read: boolean | null;
 }
@@ -50,15 +55,13 @@ export async function pendingMigrations(
   connection: Connection,
   onWarning: OnWarning = () => {},
 ): Promise<readonly Migration[]> {
-  const [{ schema, tables, has_ledger, other, may_read }] = (await connection.query(CONTENTS)) as [
-    Contents,
-  ];
+  const [{ schema, tables, has_ledger, other, unusable, may_read }] = (await connection.query(
+    CONTENTS,
+  )) as [Contents];
 
-  // PostgreSQL passes over a schema without USAGE.
-  if (schema === null)
-    throw new DatabaseError(
-      "no schema in its search_path exists, or the user lacks USAGE on it: create it, or GRANT that",
-    );
+  if (unusable !== null && (schema === null || unusable === other))
+    throw new DatabaseError(`the user lacks USAGE on schema "${unusable}": GRANT it`);
+  if (schema === null) throw new DatabaseError("no schema in its search_path exists: create one");
   if (may_read === false) throw new DatabaseError(`the user lacks SELECT on ${LEDGER}: GRANT it`);
   if (has_ledger) return await unapplied(connection, onWarning);
 
@@ -173,6 +176,7 @@ async function apply(
   deadline: number,
 ): Promise<void> {
   for (;;) {
+    const before = await connection.query<Holder>(HOLDERS);
     try {
       return await connection.script(scriptOf(migration));
     } catch (error) {
@@ -180,15 +184,41 @@ async function apply(
       if (codeOf(error) !== "55P03") throw error;
 
       await connection.script("ROLLBACK");
-      if (performance.now() >= deadline)
+      if (performance.now() >= deadline) {
+        const holders = inBoth(before, await connection.query<Holder>(HOLDERS));
         throw new DatabaseError(
-          `another transaction locks its tables (pg_locks has its pid): wait until that ends, and ${howToRun("migrate")}`,
+          `its tables are locked by ${holders}: wait until that ends, and ${howToRun("migrate")}`,
           { cause: error },
         );
+      }
     }
 
     await pause(LOCK_PAUSE_MS);
   }
+}
+
+/** A transaction of another session with a lock on a table of the schema. */
+interface Holder {
+  readonly pid: number;
+  readonly transaction: string;
+  readonly program: string | null;
+}
+
+/** Selects transactions with a lock in the schema. Any role sees those of all roles. */
+const HOLDERS = `SELECT DISTINCT pid, virtualtransaction AS transaction,
+    coalesce(nullif(application_name, ''), backend_type) AS program
+  FROM pg_catalog.pg_locks JOIN pg_catalog.pg_stat_activity USING (pid)
+  WHERE granted AND pid <> pg_backend_pid() AND relation IN
+    (SELECT oid FROM pg_catalog.pg_class WHERE relnamespace = current_schema()::regnamespace)
+  ORDER BY pid`;
+
+/** Names the transactions that held a lock before and after an attempt. A batch holds one for milliseconds. */
+function inBoth(before: readonly Holder[], after: readonly Holder[]): string {
+  const known = new Set(before.map(({ transaction }) => transaction));
+  const names = after
+    .filter(({ transaction }) => known.has(transaction))
+    .map(({ pid, program }) => `pid ${pid} (${program ?? "unknown program"})`);
+  return names.join(", ") || "another transaction";
 }
 
 const NO_CREATE =

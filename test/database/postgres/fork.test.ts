@@ -115,12 +115,14 @@ describe.skipIf(skipsCluster())("a fork on PostgreSQL", () => {
     );
   });
 
-  test("a migration that another session blocks lets plants pass, and then fails", async () => {
+  test("a migration that another session blocks lets plants pass, and names that session", async () => {
     using forked = await fork('ALTER TABLE "plants" ADD COLUMN "shade" text;\n');
     await using database = await openDatabase(cluster());
     const url = parsePostgresUrl(database.url);
 
     await using dump = database.connect();
+    await dump.unsafe("SET application_name = dump");
+    const [{ pid }] = await dump.unsafe("SELECT pg_backend_pid() AS pid");
     await dump.unsafe("BEGIN; LOCK TABLE plants IN ACCESS SHARE MODE").simple();
 
     const refusals: string[] = [];
@@ -132,7 +134,7 @@ describe.skipIf(skipsCluster())("a fork on PostgreSQL", () => {
     await opening;
 
     expect(refusals).toEqual([
-      `Cannot open database "${database.name}": another transaction locks its tables (pg_locks has its pid): wait until that ends, and run plant-store migrate --database "$DATABASE_URL"`,
+      `Cannot open database "${database.name}": its tables are locked by pid ${pid} (dump): wait until that ends, and run plant-store migrate --database "$DATABASE_URL"`,
     ]);
     await dump.unsafe("ROLLBACK");
     expect(await forked.migratePostgres(url)).toMatchObject([{ tag: "0100_shade" }]);
