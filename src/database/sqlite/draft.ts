@@ -1,7 +1,10 @@
-import { type FileHandle, link, lstat, mkdtemp, open, readdir, rm } from "node:fs/promises";
+import { FFIType } from "bun:ffi";
+import { existsSync } from "node:fs";
+import { type FileHandle, link, mkdtemp, open, readdir, rm, rmdir } from "node:fs/promises";
 import { join } from "node:path";
 
 import { DatabaseError } from "../database.ts";
+import { cLibrary } from "./c_library.ts";
 
 /**
  * An unfinished copy, in a private directory beside its target. Disposing of a draft removes it.
@@ -31,7 +34,7 @@ export async function draftIn(place: string): Promise<Draft> {
 
   await using stack = new AsyncDisposableStack();
   const parent = stack.use(await open(place));
-  const directory = await mkdtemp(join(place, PREFIX));
+  const directory = await lockedDirectory(place, stack);
   // Ignore errors: the next backup or restore removes the directory.
   stack.defer(() => rm(directory, { recursive: true, force: true }).catch(() => {}));
 
@@ -70,8 +73,47 @@ export async function complete({ file }: Draft, mode: number): Promise<void> {
   await file.sync();
 }
 
-/** How old a draft is that nobody completes any more, in milliseconds: half a day. */
-const ABANDONED_MS = 43_200_000;
+/**
+ * Makes a private directory, and locks it until the stack is disposed of, which shows other processes
+ * that the backup is running. It locks the directory and not the file, because on macOS SQLite would wait
+ * for a lock on the file.
+ */
+async function lockedDirectory(place: string, stack: AsyncDisposableStack): Promise<string> {
+  for (;;) {
+    const directory = await mkdtemp(join(place, PREFIX));
+    const handle = await open(directory).catch(async (error: unknown) => {
+      // Retry only if another backup has removed the directory. Out of descriptors, a retry would fail too.
+      if (!existsSync(directory)) return undefined;
+      await rmdir(directory).catch(() => {});
+      throw error;
+    });
+    if (handle === undefined) continue;
+
+    lock(handle, LOCK_EX);
+    if (existsSync(directory)) {
+      stack.use(handle);
+      return directory;
+    }
+    // Another backup has removed the directory before it was locked.
+    await handle.close();
+  }
+}
+
+/** From `sys/file.h`, on Linux and macOS. */
+const LOCK_EX = 2;
+const LOCK_NB = 4;
+
+/**
+ * Locks a file or a directory until its descriptor is closed.
+ *
+ * @returns Whether it is locked. Some file systems, such as NFS, cannot lock directories.
+ */
+function lock({ fd }: FileHandle, how: number): boolean {
+  const library = cLibrary({
+    flock: { args: [FFIType.i32, FFIType.i32], returns: FFIType.i32 },
+  });
+  return library?.flock(fd, how) === 0;
+}
 
 /**
  * Removes the directories of killed backups and restores. Their names begin with a dot, so an operator
@@ -87,8 +129,8 @@ async function removeAbandoned(place: string): Promise<void> {
 }
 
 async function removeIfAbandoned(path: string): Promise<void> {
-  const { mtimeMs } = await lstat(join(path, DRAFT));
-  if (Date.now() - mtimeMs < ABANDONED_MS) return;
+  await using directory = await open(path);
+  if (!lock(directory, LOCK_EX | LOCK_NB)) return;
 
   // Our directories contain only the draft and its journal.
   const files = await readdir(path, { withFileTypes: true });
