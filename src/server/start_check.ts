@@ -39,7 +39,7 @@ export async function checkStart(
   await tryToListen(server).catch((refusal: unknown) => {
     // The running server may use the port, and its unit may have the right to a port below 1024.
     if (!(refusal instanceof PortError)) throw refusal;
-    onWarning(`${refusal.message}, unless the server has the port`);
+    onWarning(`${refusal.message}, unless the running server has this port`);
   });
   return verdict;
 }

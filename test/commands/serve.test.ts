@@ -56,7 +56,7 @@ test("serve --check only warns of a port in use, which the running server may ha
   const ended = await checkStart(directory.at("plants.db"), { PORT: String(server.port) });
   expect(ended).toMatchObject({
     exitCode: 0,
-    stderr: `Cannot listen on 127.0.0.1:${server.port}: the port is in use; choose another with --port, unless the server has the port\n`,
+    stderr: `Cannot listen on 127.0.0.1:${server.port}: the port is in use; choose another with --port, unless the running server has this port\n`,
   });
 });
 

@@ -137,7 +137,7 @@ describe.skipIf(skipsOtherUser())("another user", () => {
       const refused =
         "Cannot listen on 127.0.0.1:443: this port needs root or CAP_NET_BIND_SERVICE; choose another with --port";
       const check = runAsOther(other.path, "serve", "--check", "--port", "443");
-      const stderr = `${refused}, unless the server has the port\n`;
+      const stderr = `${refused}, unless the running server has this port\n`;
       expect(check).toMatchObject({ exitCode: 0, stderr });
       expect(runAsOther(other.path, "serve", "--port", "443").stderr).toEndWith(`${refused}\n`);
     },
@@ -379,7 +379,7 @@ describe.skipIf(skipsOtherUser())("another user", () => {
       ).toEqual({
         exitCode,
         stdout: "",
-        stderr: `Cannot open database "${database}": this user may not enter its directory, or one above it\n`,
+        stderr: `Cannot open database "${database}": this user may not enter its directory, or one above it; choose another database with --database\n`,
       });
   });
 });

@@ -197,7 +197,8 @@ function operatorReason(error: Error, path: string): string {
 
   // For example because the file was just moved.
   const { code: systemCode } = error as NodeJS.ErrnoException;
-  if (systemCode === "EACCES") return "this user may not enter its directory, or one above it";
+  if (systemCode === "EACCES")
+    return "this user may not enter its directory, or one above it; choose another database with --database";
   if (isSystemError(error)) return `it cannot be reached (${systemCode})`;
 
   // SQLite maps the WAL-index into memory. A FUSE file system may have mmap switched off.
