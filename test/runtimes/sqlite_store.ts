@@ -313,7 +313,7 @@ test("a store whose file was removed refuses plants until the file is back", asy
   await assert.rejects(store.probe(), UNAVAILABLE);
 
   renameSync(`${path}-away`, path);
-  assert.deepEqual(await add(store, MOSS), ["present"]);
+  assert.deepEqual(await add(store, FERN, MOSS), ["present", "added"]);
   store.close();
 });
 
@@ -342,7 +342,12 @@ test("a store whose file was replaced, or whose WAL was removed, fails for good"
 
     // What was in a lost WAL is not moved over what others may have stored since.
     const reopened = await sqliteStore(path);
-    assert.deepEqual(await add(reopened, MOSS), [lose === removeWal ? "added" : "present"]);
+    const isKept = lose === replace;
+    assert.deepEqual(await add(reopened, FERN, ivy({ id: 3n }), MOSS), [
+      "present",
+      isKept ? "present" : "added",
+      "added",
+    ]);
     reopened.close();
   }
 });
@@ -365,7 +370,7 @@ test("a store whose program has read the database file fails for good, whichever
     assert.match(failure.cause.message, /^something else in this program opened and closed/);
 
     const reopened = await sqliteStore(path);
-    assert.deepEqual(await add(reopened, FERN, MOSS), ["present", "present"]);
+    assert.deepEqual(await add(reopened, FERN, MOSS), ["present", "added"]);
     reopened.close();
   }
 });
