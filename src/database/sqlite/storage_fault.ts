@@ -47,7 +47,7 @@ function accessFaultOf(path: string, file: string): string | undefined {
 const READ_ONLY =
   "its file system is read-only, perhaps since the disk failed: see dmesg, and mount it for writing";
 
-/** Explains why this user, who is not root, may not write to a path. */
+/** Explains why a user other than root may not write to a path. */
 function ownerFault(path: string, file: string): string {
   const { uid } = statSync(path);
   if (uid === ownUser()) return `"${path}" is read-only: chmod u+w ${inShell(path)}`;

@@ -30,8 +30,8 @@ interface CallOptions {
 }
 
 /**
- * The programs of the Workers. In the executable every module is in the root, so the build's `--root`
- * puts these there, too.
+ * The programs of the Workers. The executable has every module in its root: the build's `--root` puts
+ * these there as well.
  */
 const PROGRAMS = {
   writer: new URL("./writer_worker.js", import.meta.url),
