@@ -13,7 +13,7 @@ import { mutant } from "../support/mutant.ts";
 import { fern, jsonOf, TEXT } from "../support/plants.ts";
 import { emptyDirectory, LONG_TEST_TIMEOUT_MS, runToEnd } from "../support/program.ts";
 import { exportedPlants, record, type World } from "./linearizability.ts";
-import { ACKNOWLEDGE_EARLY } from "./mutations.ts";
+import { ACKNOWLEDGE_EARLY, REPLACE_ON_CONFLICT, SWAP_OUTCOMES } from "./mutations.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
@@ -91,10 +91,14 @@ test.skipIf(skipsTmpfs())(
   },
 );
 
-test("a 200 before the commit is noticed", async () => {
-  using copy = mutant(ACKNOWLEDGE_EARLY);
+test.each([
+  ["a 200 before the commit", ACKNOWLEDGE_EARLY],
+  ["another plant under a taken id", REPLACE_ON_CONFLICT],
+  ["outcomes swapped inside a batch", SWAP_OUTCOMES],
+])("%s is noticed", async (name, mutations) => {
+  using copy = mutant(mutations);
   using file = sqliteFile();
   const { program } = copy;
-  const found = await record("control", ({ replace }) => replace(), { ...file, program });
+  const found = await record(`control: ${name}`, ({ replace }) => replace(), { ...file, program });
   expect(found).not.toEqual([]);
 });

@@ -1,4 +1,5 @@
 import type { Mutation } from "../support/mutant.ts";
+import { OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
 
 /** One change to the source. */
 const change = (file: string, from: string, to: string): readonly [Mutation] => [
@@ -27,6 +28,22 @@ export const ACKNOWLEDGE_EARLY = change(
   "group_commit/group_commit.ts",
   "const outcomes = await store.add(",
   'batch.forEach(({ resolve }) => resolve("added"));\n    const outcomes = await store.add(',
+);
+
+/** Gives the first plant of a batch the outcome of the last one. */
+export const SWAP_OUTCOMES = change(
+  "group_commit/group_commit.ts",
+  "settle(add, outcomes[index] as StoreOutcome)",
+  "settle(add, outcomes.toReversed()[index] as StoreOutcome)",
+);
+
+const UPDATES = [TEXT, OPTIONAL_TEXT].map((field) => `${field}: sql\`excluded."${field}"\``);
+
+/** Lets a different plant take an id that is taken, as INSERT OR REPLACE does. */
+export const REPLACE_ON_CONFLICT = change(
+  "database/sqlite/sqlite_database.ts",
+  ".onConflictDoNothing({ target: plants.id })",
+  `.onConflictDoUpdate({ target: plants.id, set: { ${UPDATES} } })`,
 );
 
 /** Lets SQLite make the checkpoint, which hides a failed fsync. */
