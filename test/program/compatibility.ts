@@ -26,7 +26,13 @@ export async function surface(): Promise<Record<string, unknown>> {
     document: withoutTexts(JSON.parse(stdout)),
     errors: Object.fromEntries(Object.entries(ERRORS).map(([code, { error }]) => [code, error])),
     commands: Object.fromEntries(
-      commands.map(([name, { options }]) => [name, options.map(({ flags }) => flags)]),
+      commands.map(([name, { registeredArguments, options }]) => [
+        name,
+        [
+          ...registeredArguments.map((argument) => `<${argument.name()}>`),
+          ...options.map(({ flags }) => flags),
+        ],
+      ]),
     ),
     results: rows("Results for programs"),
     settings: Object.assign({}, ...Object.values(SETTINGS).map(({ variables }) => variables)),
