@@ -215,24 +215,36 @@ const many = (count: number) =>
     }),
   );
 
-test("import --tokens of a corrupt table of tokens says why it adds none, and adds the plants", async () => {
-  using home = emptyDirectory(memoryDirectory());
-  const from = home.at("old.db");
-  await fill(from, many(500));
-  // A page in the middle of the table: the index has the names as well.
-  const bytes = readFileSync(from);
-  const pages = Array.from({ length: bytes.length / 4_096 }, (_, page) =>
-    bytes.subarray(page * 4_096, (page + 1) * 4_096),
-  );
-  pages.find((page) => page[0] === TABLE_LEAF && page.includes("token 250"))?.fill(0);
-  writeFileSync(from, bytes);
+test.each<[damage: string, (page: Buffer) => void]>([
+  ["a page of zeros", (page) => page.fill(0)],
+  // SQLite reads a row with a header of zeros as NULL in every column, without an error.
+  [
+    "a row of NULLs",
+    (page) => page.fill(0, page.indexOf("token 250") - 8, page.indexOf("token 250")),
+  ],
+])(
+  "import --tokens of a table of tokens with %s says why it adds none, and adds the plants",
+  async (_, damagePage) => {
+    using home = emptyDirectory(memoryDirectory());
+    const from = home.at("old.db");
+    await fill(from, many(500));
+    // A page in the middle of the table: the index has the names as well.
+    const bytes = readFileSync(from);
+    const pages = Array.from({ length: bytes.length / 4_096 }, (_, page) =>
+      bytes.subarray(page * 4_096, (page + 1) * 4_096),
+    );
+    damagePage(
+      pages.find((page) => page[0] === TABLE_LEAF && page.includes("token 250")) as Buffer,
+    );
+    writeFileSync(from, bytes);
 
-  const { exitCode, stderr } = await importTokens(from, home.at("new.db"));
-  expect(exitCode).toBe(1);
-  expect(stderr).toMatch(/^Cannot read the tokens of database ".*": it is corrupt \(.*\)\n/);
-  expect(stderr).toEndWith("1 added, 0 already there, 0 refused\n");
-  expect(await tokensIn(home.at("new.db"))).toEqual({});
-});
+    const { exitCode, stderr } = await importTokens(from, home.at("new.db"));
+    expect(exitCode).toBe(1);
+    expect(stderr).toMatch(/^Cannot read the tokens of database ".*": it is corrupt \(.*\)\n/);
+    expect(stderr).toEndWith("1 added, 0 already there, 0 refused\n");
+    expect(await tokensIn(home.at("new.db"))).toEqual({});
+  },
+);
 
 /** https://www.sqlite.org/fileformat2.html#b_tree_pages */
 const TABLE_LEAF = 13;

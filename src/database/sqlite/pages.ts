@@ -1,6 +1,7 @@
 import { resolve } from "node:path";
 
 import { eventLoopTurn } from "../../async/timers.ts";
+import type { TokenRecord } from "../../auth/token_store.ts";
 import { INT64_MAX, INT64_MIN, type NewPlant, plantOfRow, sizeOf } from "../../plant/plant.ts";
 import type { OpenPlants, ReadOptions } from "../adapter.ts";
 import { DatabaseError, keysetPages, PAGE_PLANTS, PAGE_TEXT } from "../database.ts";
@@ -59,7 +60,12 @@ export function openPlants(path: string, options?: Pick<ReadOptions, "onWarning"
         for (const place of [databaseFile(path), resolve(path)]) requireOwnDirectory(place);
       });
       const pageAfter = reading(() => tokenPages(client));
-      return await allTokens(async (row) => reading(() => pageAfter(row)));
+      const tokens = await allTokens(async (row) => reading(() => pageAfter(row)));
+      // SQLite reads a damaged row without an error, for example as NULL in every column.
+      reading(() => {
+        if (!tokens.every(isSound)) throw new CorruptError("tokens: a row is not a token");
+      });
+      return tokens;
     },
 
     find: async (ids) => {
@@ -211,6 +217,11 @@ function missingIn(gaps: readonly Gap[]): string {
   });
   const others = gaps.length > NAMED_GAPS ? `, and in ${gaps.length - NAMED_GAPS} more gaps` : "";
   return `some are missing ${named.join(", ")}${others}`;
+}
+
+function isSound({ name, digest, createdAt, expiresAt, revokedAt }: TokenRecord): boolean {
+  const times = [createdAt, expiresAt, revokedAt].map(Number);
+  return typeof name === "string" && digest.length === 32 && times.every(Number.isFinite);
 }
 
 /** Reads a page of plants from an id on, ordered by id. */
