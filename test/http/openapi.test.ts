@@ -48,13 +48,6 @@ test.each([
   },
 );
 
-test("GET /swagger/json says that the API is beside it, whatever proxy is in between", () => {
-  const urls = served.servers?.map(
-    ({ url }) => new URL(url, "https://example.org/api/plants-v1/swagger/json").href,
-  );
-  expect(urls).toEqual(["https://example.org/api/plants-v1/"]);
-});
-
 /** Linting needs no network: a reference to another document is a mistake, and shows as one. */
 const offline = () => Promise.reject(new Error("the document must stand alone"));
 
@@ -78,12 +71,6 @@ const described = expect.any(String);
 const INT64 =
   /from -9223372036854775808 to 9223372036854775807\..*`JSON\.rawJSON\("9223372036854775807"\)`/;
 const text = { type: "string", description: described, example: described };
-const OTHER_ERROR = {
-  description: described,
-  headers: { "X-Request-Id": expect.anything() },
-  content: { "application/json": { schema: { $ref: "#/components/schemas/Error" } } },
-};
-
 test("the OpenAPI document has the contract's version, what it does, a licence, and whom to ask", () => {
   expect(served.info).toEqual({
     title: "Plant Store",
@@ -154,10 +141,6 @@ test("the operation lists every status that POST /plants can have: its path is k
     [...statuses].filter((status) => status !== "404" && status !== "405").toSorted(),
   );
   expect(Object.keys(responses)).toEqual([...listed, "default"]);
-});
-
-test("any status beyond the contract's has an Error, too", () => {
-  expect<unknown>(responses["default"]).toEqual(OTHER_ERROR);
 });
 
 test.each(RESPONSES)(
