@@ -6,7 +6,7 @@ import { createApp, groupCommit, memoryStore, type Plant, staticTokens } from ".
 import type { ErrorStatus, Same } from "../clients/generated_client.ts";
 import { bearer, TOKEN } from "../support/client.ts";
 import { section } from "../support/guides.ts";
-import { fern, moss, OPTIONAL_TEXT, returned, TEXT } from "../support/plants.ts";
+import { fern, returned, TEXT } from "../support/plants.ts";
 
 type Client = ReturnType<typeof treaty<ReturnType<typeof createApp>>>;
 type CreatePlant = Client["plants"]["post"];
@@ -34,31 +34,6 @@ test("Eden infers the route, its body and the response of each status", () => {
   } = { body: true, data: true, statuses: true, conflict: true, unavailable: true };
 
   expect(Object.values(isTyped)).toEqual(Object.values(isTyped).map(() => true));
-});
-
-test("a client of Eden stores a plant, and gets the error of each status with its type", async () => {
-  const store = memoryStore();
-  const authenticate = staticTokens([TOKEN]);
-  const app = createApp({ plants: groupCommit(store), ready: () => store.probe(), authenticate });
-  const { plants } = treaty(app, { parseDate: false });
-  const fields = returned(fern({ [OPTIONAL_TEXT]: "indoor" }));
-  const { data, status } = await plants.post({ id: 1, ...fields }, { headers: bearer() });
-  expect({ data, status }).toEqual({ data: fields, status: 200 });
-
-  const other = returned(moss());
-  const { error } = await plants.post({ id: 1, ...other }, { headers: bearer() });
-  if (error?.status !== 409) throw new Error(`Expected 409, got ${error?.status}`);
-  const { error: code, message } = error.value;
-  expect({ code, message }).toEqual({
-    code: 4091,
-    message: "`id` is taken by a different plant; choose another id",
-  });
-
-  const refusal = await plants.post({ id: 2, ...other });
-  expect({ status: refusal.status, error: refusal.error?.value }).toEqual({
-    status: 401,
-    error: { error: 4011, message: "the Authorization header must carry a bearer token" },
-  });
 });
 
 test("with `parseDate: false`, as the guide says, a name that looks like a date stays a string", async () => {
