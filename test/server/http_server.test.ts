@@ -3,7 +3,7 @@ import { copyFileSync, rmSync, writeFileSync } from "node:fs";
 import { open, readFile } from "node:fs/promises";
 import { join } from "node:path";
 
-import { CommandError, ConfigError } from "../../src/errors.ts";
+import { ConfigError } from "../../src/errors.ts";
 import { HttpServer } from "../../src/server/http_server.ts";
 import { parseConfig } from "../../src/settings/settings.ts";
 import { connect, getBytes, postBytes } from "../support/load.ts";
@@ -145,16 +145,6 @@ test("a certificate that is a pipe without a writer keeps no thread from other f
   for (const reload of reloads) expect(await reload).toBeInstanceOf(ConfigError);
 
   await server.stop(0);
-});
-
-test("a server that cannot listen with a new certificate, for example on an address that is gone, says so", async () => {
-  using directory = emptyDirectory();
-  const { server } = await echoServer(directory.path);
-  using _ = spyOn(Bun, "serve").mockImplementation(() => {
-    throw new Error("the address is gone");
-  });
-  await expect(server.reloadCertificate()).rejects.toThrow(CommandError);
-  await server.stop(60_000);
 });
 
 const HERE = {
