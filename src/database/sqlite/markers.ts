@@ -4,7 +4,7 @@ import { existsSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { DatabaseError } from "../database.ts";
 import { identityOf } from "./file_identity.ts";
 import { CORRUPT_SUFFIX, databaseFile, UNSYNCED_SUFFIX } from "./path.ts";
-import { createPrivateFile, readTrusted } from "./trust.ts";
+import { readTrusted } from "./trust.ts";
 
 // BUG: on a disk that is full or read-only by then, no marker can be written. The next check finds the
 // corruption again, and a server resets the WAL at every start. But a command that writes before the
@@ -12,6 +12,9 @@ import { createPrivateFile, readTrusted } from "./trust.ts";
 
 /** How much of a corruption marker is read, in bytes. */
 const MARKER_BYTES = 4_096;
+
+/** Creates a file that only its owner may read and write. Follows no link. */
+const PRIVATE = { flag: "wx", mode: 0o600 };
 
 /**
  * Returns the corruption marker of a database: a file beside it, because a corrupt file cannot be
@@ -53,7 +56,7 @@ export function corruptionMarker(path: string) {
       try {
         try {
           rmSync(draft, { force: true });
-          createPrivateFile(draft, `${JSON.stringify(marked)}\n`);
+          writeFileSync(draft, `${JSON.stringify(marked)}\n`, PRIVATE);
           // Rename, so that on a full disk the old marker stays.
           renameSync(draft, file + CORRUPT_SUFFIX);
         } finally {
@@ -103,7 +106,7 @@ export function requireUnmarked(path: string, advice: () => string): void {
  */
 export function markUnsynced(file: string): void {
   try {
-    writeFileSync(file + UNSYNCED_SUFFIX, "", { flag: "wx", mode: 0o600 });
+    writeFileSync(file + UNSYNCED_SUFFIX, "", PRIVATE);
   } catch {
     // The marker exists already, or the failing disk is full or read-only by now.
   }

@@ -41,10 +41,10 @@ const READS = [
 /**
  * Runs SQLite's `integrity_check`.
  *
- * @param part `("plants")` to check one table, or `(1)` to stop at the first finding. @default {all}
+ * @param part `("plants")` to check one table, or `(1)` to stop at the first finding.
  * @throws {CorruptError | Error} If it finds corruption, or cannot read a page.
  */
-export function requireIntegrity(connection: SqliteConnection, part = ""): void {
+export function requireIntegrity(connection: SqliteConnection, part: string): void {
   const result = valueFrom(connection, `PRAGMA integrity_check${part}`);
   if (result === "ok") return;
 

@@ -69,27 +69,19 @@ export function saveFile(
 }
 
 /**
- * Moves the WAL into the database file that the connection has open. Returns false if another process
- * has opened the file that is at the path: it may have created a new WAL, or use this one.
+ * Moves the WAL into the database file that the connection has open. Returns whether all of it was
+ * moved and fsynced.
  */
 function moveWal(connection: SqliteConnection, lock: () => Disposable): boolean {
   try {
     using _ = lock();
-    return emptyWal(connection);
-  } catch {
-    return false;
-  }
-}
-
-/** Moves the WAL into the database file. Returns whether all of it was moved and fsynced. */
-function emptyWal(connection: SqliteConnection): boolean {
-  try {
     // The background thread may be running a checkpoint.
     connection.exec("PRAGMA busy_timeout = 1000");
     const [[busy] = []] = connection.query("PRAGMA wal_checkpoint(TRUNCATE)").values();
     return Number(busy) === 0;
   } catch {
-    // The disk may be full: the WAL stays.
+    // Another process has opened the file that is at the path, and may use this WAL or a new one. Or the
+    // disk is full.
     return false;
   }
 }

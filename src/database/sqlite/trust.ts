@@ -10,7 +10,6 @@ import {
   readSync,
   type Stats,
   statSync,
-  writeFileSync,
 } from "node:fs";
 import { basename, dirname, join } from "node:path";
 
@@ -183,13 +182,4 @@ export function readTrusted(file: string, suffix: string, maxBytes: number): str
     const stats = lstatSync(file + suffix, { throwIfNoEntry: false });
     return stats !== undefined && faultOf(stats, file, suffix) === undefined ? "" : undefined;
   }
-}
-
-/**
- * Creates a file that only its owner may read and write. Follows no link.
- *
- * @throws {Error} The system's error if the path exists or cannot be written.
- */
-export function createPrivateFile(path: string, text: string): void {
-  writeFileSync(path, text, { flag: "wx", mode: 0o600 });
 }
