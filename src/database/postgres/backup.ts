@@ -101,13 +101,10 @@ const BEGIN = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 export async function prepareRestore({ connection, url }: Reached): Promise<void> {
   await withDatabaseError("restore into", url.database, async () => {
     await refuseDistributed(connection);
-    await migrateSchema(connection, LOCK_PATIENCE_MS);
+    await migrateSchema(connection);
     await requireEmpty(connection);
   });
 }
-
-/** How long to try to get the locks of a migration, in milliseconds. */
-const LOCK_PATIENCE_MS = 5_000;
 
 /**
  * Fills an empty database with the plants and tokens of a snapshot, in one transaction.

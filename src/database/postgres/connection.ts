@@ -72,10 +72,10 @@ export async function connectTo(
   const {
     statementTimeoutMs = STATEMENT_TIMEOUT_MS,
     prepares = true,
+    acceptsStandby = false,
     verify,
     searchPath,
   } = options;
-  const { acceptsStandby = false } = options;
   let isOpen = true;
   const nonce = crypto.randomUUID();
 

@@ -119,6 +119,8 @@ const LOCK = 0x706c6e74;
 const LOCK_TIMEOUT_MS = 1_000;
 /** The pause before the next attempt, in milliseconds, in which waiting plants are stored. */
 const LOCK_PAUSE_MS = 2_000;
+/** How long to retry while a database is opened or restored, in milliseconds. */
+const PATIENCE_MS = 5_000;
 
 /**
  * Returns the SQL of a migration, as one transaction. Changing a large table has no time limit, but waiting
@@ -144,14 +146,14 @@ COMMIT;
  * do. Closing the connection releases the advisory lock. While another session, such as pg_dump, locks a
  * table, a migration is retried.
  *
- * @param patienceMs How long to retry, in milliseconds.
+ * @param patienceMs How long to retry, in milliseconds. @default {PATIENCE_MS}
  * @returns The migrations that this server applied.
  * @throws {DatabaseError} As {@linkcode pendingMigrations}. Also if the role may not create or alter tables,
  *   or another session keeps its lock.
  */
 export async function migrateSchema(
   connection: Connection,
-  patienceMs: number,
+  patienceMs = PATIENCE_MS,
 ): Promise<readonly Migration[]> {
   await connection.script(`SET lock_timeout = 0; SELECT pg_advisory_lock(${LOCK})`);
   const pending = await pendingMigrations(connection);

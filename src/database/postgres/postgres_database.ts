@@ -107,21 +107,16 @@ export const MAX_IN_FLIGHT = 4;
  */
 const SCHEMA_TIMEOUT_MS = 10_000;
 /**
- * The time limit of `plant-store migrate`, in milliseconds. A change to a large table takes hours. A signal
- * ends it earlier.
+ * The time limit of `plant-store migrate`, and for counting, in milliseconds. A large table takes hours. A
+ * signal ends it earlier.
  */
-const MIGRATE_TIMEOUT_MS = 24 * 60 * 60 * 1_000;
-/**
- * How long a migration retries to get a lock, in milliseconds: for `plant-store migrate`, and when a
- * database is opened.
- */
-const PATIENCE_MS = { migrate: 120_000, open: SCHEMA_TIMEOUT_MS / 2 };
+const LARGE_TABLE_TIMEOUT_MS = 24 * 60 * 60 * 1_000;
+/** How long `plant-store migrate` retries to get a lock, in milliseconds. */
+const MIGRATE_PATIENCE_MS = 120_000;
 /** The time limit of a probe, in milliseconds: its result must not be older than a second. */
 export const PROBE_TIMEOUT_MS = 1_000;
 /** The time limit for finding out why a server is silent, in milliseconds. */
 const ASK_TIMEOUT_MS = 1_000;
-/** The time limit for counting a large table, in milliseconds. A signal ends it earlier. */
-const COUNT_TIMEOUT_MS = 24 * 60 * 60 * 1_000;
 /** The time limit for reading, in milliseconds, and the statement timeout on the server. */
 export const READ_TIMEOUT_MS = 10_000;
 /**
@@ -199,7 +194,9 @@ export async function openPostgres(
     find: (ids) =>
       withDatabaseError("read", url.database, () => writing.run(findPlants(ids), READ_TIMEOUT_MS)),
     count: () =>
-      withDatabaseError("read", url.database, () => writing.run(countPlants, COUNT_TIMEOUT_MS)),
+      withDatabaseError("read", url.database, () =>
+        writing.run(countPlants, LARGE_TABLE_TIMEOUT_MS),
+      ),
     delete: (ids) => writing.run(deletePlants(ids), READ_TIMEOUT_MS),
     metrics: () => [...poolMetrics(pools), ...hostMetrics(reached), ...standbys.metrics()],
 
@@ -261,8 +258,8 @@ export async function migratePostgres(
   reached: Reached,
   { dryRun, onCreate }: Parameters<DatabaseAdapter["migrate"]>[0],
 ): ReturnType<DatabaseAdapter["migrate"]> {
-  const pending = await onFirst(reached, MIGRATE_TIMEOUT_MS, (connection) =>
-    dryRun ? pendingMigrations(connection) : migrateSchema(connection, PATIENCE_MS.migrate),
+  const pending = await onFirst(reached, LARGE_TABLE_TIMEOUT_MS, (connection) =>
+    dryRun ? pendingMigrations(connection) : migrateSchema(connection, MIGRATE_PATIENCE_MS),
   );
   if (!dryRun && pending.length === MIGRATIONS.length) onCreate?.(reached.url.database);
   return pending.map((migration) => ({ tag: migration.tag, script: scriptOf(migration) }));
@@ -330,7 +327,7 @@ async function requireSchema(
     throw new DatabaseError(`its tables are those of an older version: ${howToRun("migrate")}`);
 
   // If several servers start at the same time, only one creates the tables.
-  return (await migrateSchema(connection, PATIENCE_MS.open)).length === MIGRATIONS.length;
+  return (await migrateSchema(connection)).length === MIGRATIONS.length;
 }
 
 const NO_TABLES = "it has no plant-store tables";
