@@ -46,7 +46,7 @@ interface ServiceIo extends TokenTerminal {
 export async function runService(
   config: Config,
   io: ServiceIo,
-  { settingsFile, ignored = () => [] }: Partial<Beginning> = {},
+  { settingsFile, ignored }: Beginning,
 ): Promise<void> {
   const format = config.logFormat ?? (io.isTerminal ? "pretty" : "json");
   const { log: output, hasColors: colors } = io;
@@ -69,9 +69,9 @@ export async function runService(
 
 /** The facts for the first lines of the log. */
 interface Beginning {
-  /** The file of settings that was read. @default none */
+  /** The file of settings that was read. */
   readonly settingsFile: string | undefined;
-  /** Warnings of variables that are ignored. @default none */
+  /** Returns warnings of variables that are ignored. */
   readonly ignored: () => readonly string[];
 }
 
