@@ -81,8 +81,7 @@ export function pathFinder(
 
 /** Returns the paths of these routes. Throws a TypeError for a route that is not in the table. */
 function pathsOf(routes: readonly Route[], table: PathTable): Path[] {
-  const access = new Map<string, Map<string, Access>>();
-  const queries = new Map<string, Set<string>>();
+  const paths = new Map<string, { access: Map<string, Access>; withQuery: Set<string> }>();
 
   for (const { path, method, hooks = {} } of routes) {
     const pattern = path.replace(/:(\w+)/g, "{$1}") as keyof PathTable;
@@ -90,25 +89,20 @@ function pathsOf(routes: readonly Route[], table: PathTable): Path[] {
     if (allowed === undefined)
       throw new TypeError(`Cannot create the app: ${method} ${pattern} is not in PATHS`);
 
-    const methods = access.get(pattern) ?? new Map<string, Access>();
-    access.set(pattern, methods);
-    const withQuery = queries.get(pattern) ?? new Set<string>();
-    queries.set(pattern, withQuery);
+    const found = paths.get(pattern) ?? { access: new Map(), withQuery: new Set() };
+    paths.set(pattern, found);
 
     const { standaloneValidator = [] } = hooks;
     const hasQuery = [hooks, ...standaloneValidator].some(({ query }) => query !== undefined);
     for (const name of method === "GET" ? ["GET", "HEAD"] : [method]) {
-      methods.set(name, allowed);
-      if (hasQuery) withQuery.add(name);
+      found.access.set(name, allowed);
+      if (hasQuery) found.withQuery.add(name);
     }
   }
 
-  return Array.from(access, ([pattern, methods]) => ({
-    pattern,
-    access: methods,
-    allow: [...methods.keys()].join(", "),
-    withQuery: queries.get(pattern) ?? new Set(),
-  }));
+  return Array.from(paths, ([pattern, { access, withQuery }]) => {
+    return { pattern, access, allow: [...access.keys()].join(", "), withQuery };
+  });
 }
 
 /** Returns a pattern as a regular expression: a parameter is one segment, which is not empty. */
