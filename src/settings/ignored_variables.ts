@@ -1,5 +1,5 @@
 import type { Environment } from "./setting.ts";
-import { type Flags, SETTINGS } from "./settings.ts";
+import { type Flags, VARIABLES } from "./settings.ts";
 
 /** The maximum edit distance of a mistyped name. */
 const MAX_DISTANCE = 2;
@@ -37,9 +37,8 @@ function mistyped(environment: Environment): string[] {
 
 /** Returns "did you mean" for a variable close to a setting's name; otherwise an empty text. */
 export function suggestion(variable: string): string {
-  const known = Object.values(SETTINGS).flatMap(({ variables }) => Object.keys(variables));
-  const long = known.filter((name) => name.length >= MIN_LENGTH);
-  const meant = known.includes(variable) ? undefined : long.find((name) => isClose(variable, name));
+  if (VARIABLES.includes(variable)) return "";
+  const meant = VARIABLES.find((name) => name.length >= MIN_LENGTH && isClose(variable, name));
   return meant === undefined ? "" : `did you mean ${meant}?`;
 }
 

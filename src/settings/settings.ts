@@ -149,6 +149,11 @@ export const SETTINGS = {
   ...TRACING_SETTINGS,
 };
 
+/** The names of all variables of the settings. */
+export const VARIABLES: readonly string[] = Object.values(SETTINGS).flatMap(({ variables }) =>
+  Object.keys(variables),
+);
+
 /**
  * Parses `NODE_ENV`, for which other programs accept any text. An operator who types `prod` or
  * `Production` means production.

@@ -3,7 +3,7 @@ import { closeSync, constants, fstatSync, openSync, readFileSync, type Stats } f
 import { ConfigError, isSystemError, reasonOf } from "../errors.ts";
 import { suggestion } from "./ignored_variables.ts";
 import type { Environment } from "./setting.ts";
-import { SETTINGS } from "./settings.ts";
+import { VARIABLES } from "./settings.ts";
 
 /**
  * Reads a file of settings: lines of `NAME=value`, empty lines, and comments that begin with `#`. The
@@ -25,7 +25,7 @@ export function readSettingsFile(name: string, path: string): Environment {
     const place = `line ${index + 1} of "${path}"`;
     if (variable === undefined || value === undefined)
       throw new ConfigError(`Cannot use ${place}: expected NAME=value`);
-    if (!isSetting(variable))
+    if (!VARIABLES.includes(variable) && !variable.startsWith("OTEL_"))
       throw new ConfigError(
         `Cannot use ${variable} in ${place}: ${suggestion(variable) || "it is not a setting"}`,
       );
@@ -63,12 +63,4 @@ function faultOf(file: Stats, path: string): string | undefined {
   if ((file.mode & 0o022) !== 0)
     return `other users can write to it, and so change every setting: chmod go-w ${path}`;
   return undefined;
-}
-
-const NAMES: readonly string[] = Object.values(SETTINGS).flatMap(({ variables }) =>
-  Object.keys(variables),
-);
-
-function isSetting(variable: string): boolean {
-  return NAMES.includes(variable) || variable.startsWith("OTEL_");
 }
