@@ -46,7 +46,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "database/databases": ["database/adapter", ...DATABASES],
   "database/refusals": ["errors", "database/database"],
   http: ["errors", "async", "plant", "auth", "group_commit"],
-  telemetry: ["errors", "async", "database/adapter", "group_commit", "http"],
+  telemetry: ["errors", "async", "plant", "database/adapter", "group_commit", "http"],
   settings: ["errors", "auth", "database/adapter", "database/databases"],
   server: [
     "errors",

@@ -33,6 +33,7 @@ import type { MakeQueue } from "../database/adapter.ts";
 import { PlantStoreError, reasonOf } from "../errors.ts";
 import type { PlantStore } from "../group_commit/plant_store.ts";
 import type { CompletedRequest } from "../http/observer.ts";
+import type { NewPlant } from "../plant/plant.ts";
 import type { Metric } from "./metrics.ts";
 import { type OtelVariables, readOtelVariables } from "./tracing_variables.ts";
 
@@ -45,8 +46,6 @@ export interface TracingOptions {
   /** Warns of a failed export, which loses its spans, or of an ignored variable. */
   readonly warn: (message: string, properties: Readonly<Record<string, unknown>>) => void;
 }
-
-type NewPlant = Parameters<ReturnType<MakeQueue>["add"]>[0];
 
 type Fetch = (request: Request) => Response | Promise<Response>;
 
