@@ -54,7 +54,7 @@ export interface TokenStore {
 
   /**
    * Resolves to a text that changes when any process adds, revokes or deletes tokens, but not when
-   * plants or uses are written. Servers read it every few seconds. Read it before {@linkcode list}:
+   * plants or uses are written. Servers read it every second. Read it before {@linkcode list}:
    * a change between the two is then read twice, and never missed.
    */
   revision(): Promise<string>;
@@ -85,8 +85,8 @@ export interface TokenStore {
 export type ServerTokens = Pick<TokenStore, "list" | "revision" | "add" | "recordUses">;
 
 /**
- * How long a server accepts a stored token after it last read the tokens, in milliseconds, on a database that
- * cannot store plants without its tokens. A new token is accepted, and a revoked one refused, within this time.
+ * How long a server accepts a stored token after it last read the tokens, in milliseconds. A new token
+ * is accepted, and a revoked one refused, within this time.
  */
 export const TOKENS_MAX_AGE_MS = 5_000;
 
