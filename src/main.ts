@@ -71,7 +71,6 @@ process.exitCode = await run(process.argv.slice(2), process.env, {
   settingsFile: isInstalled ? "/etc/plant-store/plant-store.env" : undefined,
   stdin: () => Bun.stdin.stream(),
   isTerminal,
-  canAsk: isTerminal && isatty(0),
   hasColors: isTerminal && process.env["TERM"] !== "dumb" && !process.env["NO_COLOR"],
 });
 await withAbort(stderr.drain(), stop.signal);

@@ -29,8 +29,6 @@ export interface Io {
   readonly isTerminal: boolean;
   /** Whether the terminal shows colors, by `TERM` and https://no-color.org */
   readonly hasColors: boolean;
-  /** Whether stdin and stderr are terminals, so that a command can ask. */
-  readonly canAsk: boolean;
 
   /** The default file of settings, if it exists and the command line names no other. */
   readonly settingsFile: string | undefined;

@@ -1,4 +1,3 @@
-import { withAbort } from "../async/timers.ts";
 import { SCOPES } from "../auth/authenticate.ts";
 import { mintToken } from "../auth/token_format.ts";
 import {
@@ -14,7 +13,7 @@ import { type Input, parseChoice, refusal } from "../settings/parsers.ts";
 import { type Call, DATABASE_FLAGS, type Subcommand } from "./command.ts";
 import { counted, quoted } from "./formatting.ts";
 import { JSON_FLAG, printResult } from "./result.ts";
-import { type Io, writeOutput } from "./terminal.ts";
+import { writeOutput } from "./terminal.ts";
 
 /** The commands of `plant-store token`. */
 export const TOKEN_COMMANDS: readonly Subcommand[] = [
@@ -71,13 +70,15 @@ export const TOKEN_COMMANDS: readonly Subcommand[] = [
   {
     usage: "delete <name>",
     description: "Delete a token, which also revokes it; its name can be reused",
-    flags: [
-      ["--yes", "Do not ask; required if stdin or stderr is not a terminal"],
-      ...DATABASE_FLAGS,
-    ],
-    example: "token delete greenhouse",
+    flags: [["--yes", "Required: confirms the deletion"], ...DATABASE_FLAGS],
+    example: "token delete greenhouse --yes",
     async run({ argument: name, flags, adapter, io }) {
-      if (flags["yes"] !== true) await confirmDelete(io, name, (await adapter()).name);
+      const from = (await adapter()).name;
+      if (flags["yes"] !== true)
+        throw new ConfigError(
+          `Cannot delete token ${quoted(name)} from "${from}" without --yes: clients that use it are refused`,
+        );
+
       await changeTokens(adapter, `delete token ${quoted(name)}`, async (tokens, database) => {
         if (!(await tokens.delete(name))) throw noSuchToken("delete", name, database);
         io.stderr(`Deleted token "${name}" from "${database.name}".\n`);
@@ -167,33 +168,6 @@ function parseLifetime(input: Input): number {
 
   const units = "m, h or d for minutes, hours or days";
   throw refusal(input, `expected a number and its unit, such as 90d: ${units}; at most 36500d`);
-}
-
-/**
- * Asks whether to delete a token.
- *
- * @throws {ConfigError} If stdin or stderr is not a terminal.
- * @throws {CommandError} If the answer is no, or a signal comes first.
- */
-async function confirmDelete(
-  { stdin, stderr, canAsk, stop }: Io,
-  name: string,
-  database: string,
-): Promise<void> {
-  if (!canAsk)
-    throw new ConfigError(
-      `Cannot ask whether to delete token ${quoted(name)}: stdin or stderr is not a terminal; use --yes`,
-    );
-
-  const question = `Delete token ${quoted(name)} from "${database}"? Clients that use it are refused.`;
-  stderr(`${escapeControls(question)} [y/N] `);
-
-  // A terminal returns a whole line, and has echoed it, unless the input or the wait ends.
-  const read = await withAbort(stdin().getReader().read(), stop);
-  const answer = new TextDecoder().decode(read?.value);
-  if (!answer.endsWith("\n")) stderr("\n");
-  if (!/^y(?:es)?$/i.test(answer.trim()))
-    throw new CommandError(`Token ${quoted(name)} was not deleted`);
 }
 
 function noSuchToken(action: string, name: string, database: DatabaseAdapter): CommandError {

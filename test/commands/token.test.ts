@@ -13,7 +13,6 @@ import {
   USER,
 } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
-import { startOnTerminal } from "./terminal.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -272,37 +271,14 @@ test.concurrent(
   },
 );
 
-test.concurrent.each([
-  ["y\n", 0, 'Deleted token "greenhouse" from "plants.db".\n', []],
-  ["Yes\n", 0, 'Deleted token "greenhouse" from "plants.db".\n', []],
-  ["\n", 1, 'Token "greenhouse" was not deleted\n', [{ name: "greenhouse" }]],
-  ["yellow\n", 1, 'Token "greenhouse" was not deleted\n', [{ name: "greenhouse" }]],
-  // The end of the input, and Ctrl-C.
-  ["\x04", 1, 'Token "greenhouse" was not deleted\n', [{ name: "greenhouse" }]],
-  ["\x03", 1, 'Token "greenhouse" was not deleted\n', [{ name: "greenhouse" }]],
-])("on a terminal, token delete asks, and %j exits with %d", async (answer, code, says, left) => {
-  using here = world();
-  await here.create("greenhouse");
-  await using run = startOnTerminal({ cwd: here.cwd, args: ["token", "delete", "greenhouse"] });
-  await run.until(
-    'Delete token "greenhouse" from "plants.db"? Clients that use it are refused. [y/N] ',
-  );
-  expect(await here.list()).toHaveLength(1);
-
-  run.type(answer);
-  expect(await run.exitCode()).toBe(code);
-  expect(run.screen()).toEndWith(`\n${says}`);
-  expect(await here.list()).toMatchObject(left);
-});
-
-test.concurrent("without a terminal, token delete needs --yes, and deletes nothing", async () => {
+test.concurrent("token delete needs --yes, and deletes nothing without it", async () => {
   using here = world();
   await here.create("greenhouse");
   expect(await here.token("delete", "greenhouse")).toEqual({
     exitCode: 2,
     stdout: "",
     stderr:
-      'Cannot ask whether to delete token "greenhouse": stdin or stderr is not a terminal; use --yes\n',
+      'Cannot delete token "greenhouse" from "plants.db" without --yes: clients that use it are refused\n',
   });
   expect(await here.list()).toMatchObject([{ name: "greenhouse" }]);
 });

@@ -32,7 +32,6 @@ export async function runCommand(
       isTerminal: false,
       settingsFile: undefined,
       hasColors: false,
-      canAsk: false,
       ...options,
     },
   );
