@@ -1,40 +1,29 @@
 import { afterEach, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { copyFileSync, mkdirSync, readdirSync, rmSync, truncateSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 import { post, TOKEN } from "../support/client.ts";
+import { imageDisk } from "../support/disks.ts";
 import { skipped } from "../support/missing.ts";
 import { fern, jsonOf, TEXT } from "../support/plants.ts";
 import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-const run = (program: string, ...args: string[]) =>
-  Bun.which(program) !== null && Bun.spawnSync([program, ...args]).success;
-const mount = (...args: string[]) => run("mount", ...args);
-const unmount = (path: string) => run("umount", "-l", path);
+/**
+ * ext4 keeps blocks back that not even root gets. Its blocks have a page's size: in smaller ones,
+ * SQLite allocates a part of each page of its index. Below 8 MiB it has no journal, which would keep
+ * blocks that are freed for some seconds.
+ */
+const smallDisk = () => imageDisk("8000000", "mkfs.ext4 -q -b 4096 -N 32");
 
-/** Small file systems, each mounted at a path. The parent of the path is for what they need. */
-const DISKS: Readonly<Record<string, (path: string, parent: string) => boolean>> = {
-  tmpfs: (path) => mount("-t", "tmpfs", "-o", "size=1m,nr_inodes=30", "tmpfs", path),
-  // It keeps blocks back that not even root gets.
-  ext4(path, parent) {
-    const image = `${parent}/image`;
-    // Of a page's size: in smaller ones, SQLite allocates a part of each page of its index.
-    writeFileSync(image, "");
-    truncateSync(image, 8_000_000);
-    return (
-      run("mkfs.ext4", "-q", "-b", "4096", "-N", "32", image) && mount("-o", "loop", image, path)
-    );
-  },
-};
-
-function skips(disk: keyof typeof DISKS): boolean {
-  using here = emptyDirectory();
-  mkdirSync(here.at("disk"));
-  const canMount = DISKS[disk]?.(here.at("disk"), here.path) === true;
-  if (canMount) unmount(here.at("disk"));
-  return !canMount && skipped(`databases on a full ${disk}: mounting needs root, and mkfs.ext4`);
+function skips(): boolean {
+  try {
+    smallDisk()[Symbol.dispose]();
+    return false;
+  } catch {
+    return skipped("databases on a full disk: mounting needs root, and mkfs.ext4");
+  }
 }
 
 const PLANT = fern({ id: 2n ** 63n - 1n });
@@ -60,148 +49,130 @@ function takeInodes(path: string): void {
   }
 }
 
-for (const [disk, mountAt] of Object.entries(DISKS))
-  describe.skipIf(skips(disk))(`on a small ${disk}`, () => {
-    let here: ReturnType<typeof emptyDirectory>;
-    let root: string;
-    /** In a directory whose name is another one in a URI. */
-    let directory: string;
-    let database: string;
+describe.skipIf(skips())("on a small disk", () => {
+  let disk: ReturnType<typeof smallDisk>;
+  /** In a directory whose name is another one in a URI. */
+  let directory: string;
+  let database: string;
 
-    beforeEach(async () => {
-      here = emptyDirectory();
-      root = here.at("disk");
-      mkdirSync(root);
-      expect(mountAt(root, here.path)).toBe(true);
-      directory = join(root, "100%25 plants");
-      database = `${directory}/plants.db`;
-      mkdirSync(directory, { mode: 0o700 });
-    });
-    afterEach(() => {
-      unmount(root);
-      here[Symbol.dispose]();
-    });
+  beforeEach(() => {
+    disk = smallDisk();
+    directory = join(disk.path, "100%25 plants");
+    database = `${directory}/plants.db`;
+    mkdirSync(directory, { mode: 0o700 });
+  });
+  afterEach(() => disk[Symbol.dispose]());
 
-    const plantStore = (args: string) =>
-      runToEnd({ cwd: here.path, args: [...args.split(" "), "--database", database] });
-    const serve = () =>
-      startServer({
-        cwd: here.path,
-        env: { AUTH_TOKENS: TOKEN },
-        args: ["--database", database],
-      });
+  const plantStore = (args: string) =>
+    runToEnd({ args: [...args.split(" "), "--database", database] });
+  const serve = () => startServer({ env: { AUTH_TOKENS: TOKEN }, args: ["--database", database] });
 
-    /** Stores the plant, and ends the server. */
-    async function store(signal: "SIGTERM" | "SIGKILL"): Promise<void> {
-      await using server = await serve();
-      expect((await post(server.url, jsonOf(PLANT))).status).toBe(200);
-      server.child.kill(signal);
-      await server.child.exited;
-    }
+  /** Stores the plant, and ends the server. */
+  async function store(signal: "SIGTERM" | "SIGKILL"): Promise<void> {
+    await using server = await serve();
+    expect((await post(server.url, jsonOf(PLANT))).status).toBe(200);
+    server.child.kill(signal);
+    await server.child.exited;
+  }
 
-    test.each<[what: string, spoil: () => void, says: string, mend: () => void]>([
-      [
-        "without a free block",
-        () => fill(join(root, "filler")),
-        "its file system is full: free some space (df -h 'DIRECTORY')",
-        () => rmSync(join(root, "filler")),
-      ],
-      [
-        "without a free inode",
-        () => takeInodes(join(root, "fillers")),
-        "its file system is full: it has no free inode; remove some files (df -i 'DIRECTORY')",
-        () => rmSync(join(root, "fillers"), { recursive: true }),
-      ],
-      [
-        "that is read-only",
-        () => void expect(mount("-o", "remount,ro", root)).toBe(true),
-        "its file system is read-only, perhaps since the disk failed: see dmesg, and mount it for writing",
-        () => void expect(mount("-o", "remount,rw", root)).toBe(true),
-      ],
-    ])(
-      "%s a start says so, and a copy on another disk has all plants",
-      async (_what, spoil, says, mend) => {
-        await store("SIGTERM");
-        spoil();
+  test.each<[what: string, spoil: () => void, says: string, mend: () => void]>([
+    [
+      "without a free block",
+      () => fill(join(disk.path, "filler")),
+      "its file system is full: free some space (df -h 'DIRECTORY')",
+      () => rmSync(join(disk.path, "filler")),
+    ],
+    [
+      "without a free inode",
+      () => takeInodes(join(disk.path, "fillers")),
+      "its file system is full: it has no free inode; remove some files (df -i 'DIRECTORY')",
+      () => rmSync(join(disk.path, "fillers"), { recursive: true }),
+    ],
+    [
+      "that is read-only",
+      () => disk.sh("mount -o remount,ro disk"),
+      "its file system is read-only, perhaps since the disk failed: see dmesg, and mount it for writing",
+      () => disk.sh("mount -o remount,rw disk"),
+    ],
+  ])(
+    "%s a start says so, and a copy on another disk has all plants",
+    async (_what, spoil, says, mend) => {
+      await store("SIGTERM");
+      spoil();
 
-        const refused = {
-          exitCode: 1,
-          stdout: "",
-          stderr: `Cannot open database "${database}": ${says.replace("DIRECTORY", directory)}\n`,
-        };
-        for (const command of [
-          "serve --port 0",
-          "token list",
-          "token create greenhouse",
-          "import -",
-        ])
-          expect([command, await plantStore(command)]).toEqual([command, refused]);
-
-        // What it would create or migrate is refused, too.
-        const other = database.replace("plants.db", "new.db");
-        expect(await runToEnd({ args: ["serve", "--check", "--database", other] })).toEqual({
-          ...refused,
-          exitCode: 2,
-          stderr: refused.stderr.replace("plants.db", "new.db"),
-        });
-
-        using elsewhere = emptyDirectory();
-        copyFileSync(database, elsewhere.at("plants.db"));
-        const copied = ["export", "--database", elsewhere.at("plants.db")];
-        expect((await runToEnd({ args: copied })).stdout).toBe(`${jsonOf(PLANT)}\n`);
-
-        mend();
-        await using server = await serve();
-        expect((await post(server.url, jsonOf(PLANT))).status).toBe(200);
-        expect(
-          (await post(server.url, jsonOf(fern({ id: PLANT.id, [TEXT]: "Moss" })))).status,
-        ).toBe(409);
-      },
-    );
-
-    test("that is full, a server keeps its WAL at a stop, starts again, and all plants can be carried away", async () => {
-      const other = jsonOf(fern({ id: 1n }));
-      {
-        await using server = await serve();
-        expect((await post(server.url, jsonOf(PLANT))).status).toBe(200);
-        fill(join(root, "filler"));
-        expect((await post(server.url, other)).status).toBe(503);
-        expect(await server.stop()).toBe(1);
-      }
-      expect(readdirSync(directory).toSorted()).toEqual([
-        "plants.db",
-        "plants.db-shm",
-        "plants.db-wal",
-      ]);
-
-      using elsewhere = emptyDirectory();
-      const line = `${jsonOf(PLANT)}\n`;
-      expect(await plantStore("export")).toEqual({ exitCode: 0, stdout: line, stderr: "" });
-      expect(await plantStore("check")).toMatchObject({ exitCode: 0, stderr: "" });
-      expect(await plantStore(`backup ${elsewhere.at("copy.db")}`)).toMatchObject({ exitCode: 0 });
-
-      await using server = await serve();
-      expect((await post(server.url, other)).status).toBe(503);
-      rmSync(join(root, "filler"));
-      while ((await post(server.url, other)).status === 503) await Bun.sleep(50);
-      expect((await post(server.url, jsonOf(PLANT))).status).toBe(200);
-    });
-
-    test("that is full, no backup is made of a database elsewhere", async () => {
-      using elsewhere = emptyDirectory();
-      expect(
-        await runToEnd({ cwd: elsewhere.path, args: ["token", "create", "garden"] }),
-      ).toMatchObject({ exitCode: 0 });
-      fill(join(root, "filler"));
-
-      const copy = `${directory}/copy.db`;
-      expect(await runToEnd({ cwd: elsewhere.path, args: ["backup", copy] })).toEqual({
+      const refused = {
         exitCode: 1,
         stdout: "",
-        stderr: expect.stringMatching(
-          /^Cannot back up to "[^"]+copy\.db": no space left on device\n$/,
-        ),
+        stderr: `Cannot open database "${database}": ${says.replace("DIRECTORY", directory)}\n`,
+      };
+      for (const command of ["serve --port 0", "token list", "token create greenhouse", "import -"])
+        expect([command, await plantStore(command)]).toEqual([command, refused]);
+
+      // What it would create or migrate is refused, too.
+      const other = database.replace("plants.db", "new.db");
+      expect(await runToEnd({ args: ["serve", "--check", "--database", other] })).toEqual({
+        ...refused,
+        exitCode: 2,
+        stderr: refused.stderr.replace("plants.db", "new.db"),
       });
-      expect(readdirSync(directory)).toEqual([]);
-    });
+
+      using elsewhere = emptyDirectory();
+      copyFileSync(database, elsewhere.at("plants.db"));
+      const copied = ["export", "--database", elsewhere.at("plants.db")];
+      expect((await runToEnd({ args: copied })).stdout).toBe(`${jsonOf(PLANT)}\n`);
+
+      mend();
+      await using server = await serve();
+      expect((await post(server.url, jsonOf(PLANT))).status).toBe(200);
+      expect((await post(server.url, jsonOf(fern({ id: PLANT.id, [TEXT]: "Moss" })))).status).toBe(
+        409,
+      );
+    },
+  );
+
+  test("that is full, a server keeps its WAL at a stop, starts again, and all plants can be carried away", async () => {
+    const other = jsonOf(fern({ id: 1n }));
+    {
+      await using server = await serve();
+      expect((await post(server.url, jsonOf(PLANT))).status).toBe(200);
+      fill(join(disk.path, "filler"));
+      expect((await post(server.url, other)).status).toBe(503);
+      expect(await server.stop()).toBe(1);
+    }
+    expect(readdirSync(directory).toSorted()).toEqual([
+      "plants.db",
+      "plants.db-shm",
+      "plants.db-wal",
+    ]);
+
+    using elsewhere = emptyDirectory();
+    const line = `${jsonOf(PLANT)}\n`;
+    expect(await plantStore("export")).toEqual({ exitCode: 0, stdout: line, stderr: "" });
+    expect(await plantStore("check")).toMatchObject({ exitCode: 0, stderr: "" });
+    expect(await plantStore(`backup ${elsewhere.at("copy.db")}`)).toMatchObject({ exitCode: 0 });
+
+    await using server = await serve();
+    expect((await post(server.url, other)).status).toBe(503);
+    rmSync(join(disk.path, "filler"));
+    while ((await post(server.url, other)).status === 503) await Bun.sleep(50);
+    expect((await post(server.url, jsonOf(PLANT))).status).toBe(200);
   });
+
+  test("that is full, no backup is made of a database elsewhere", async () => {
+    using elsewhere = emptyDirectory();
+    expect(
+      await runToEnd({ cwd: elsewhere.path, args: ["token", "create", "garden"] }),
+    ).toMatchObject({ exitCode: 0 });
+    fill(join(disk.path, "filler"));
+
+    const copy = `${directory}/copy.db`;
+    expect(await runToEnd({ cwd: elsewhere.path, args: ["backup", copy] })).toEqual({
+      exitCode: 1,
+      stdout: "",
+      stderr: expect.stringMatching(
+        /^Cannot back up to "[^"]+copy\.db": no space left on device\n$/,
+      ),
+    });
+    expect(readdirSync(directory)).toEqual([]);
+  });
+});
