@@ -21,7 +21,7 @@ import { addPlants } from "../support/add_plants.ts";
 import { post, TOKEN } from "../support/client.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";
 import { executable } from "../support/executable.ts";
-import { missing } from "../support/missing.ts";
+import { skipsWithout } from "../support/missing.ts";
 import { fern, ivy, jsonOf, TEXT } from "../support/plants.ts";
 import {
   emptyDirectory,
@@ -301,12 +301,7 @@ const STEPS = [
   { step: "rename", name: "plants.db-replacing", finds: RESTORED },
 ];
 
-function skipsStrace(): boolean {
-  return (
-    Bun.which("strace") === null &&
-    missing("whatever is killed at a system call: there is no strace")
-  );
-}
+const skipsStrace = skipsWithout("strace", "strace");
 
 /** The program, at whose system calls of this name on a path something happens. */
 function injecting(calls: string, path: string | undefined, what: string): string[] {
@@ -323,7 +318,7 @@ function injecting(calls: string, path: string | undefined, what: string): strin
   ];
 }
 
-test.skipIf(skipsStrace()).each(STEPS)(
+test.skipIf(skipsStrace).each(STEPS)(
   "a kill at the $step of $name loses nothing",
   async ({ step, name, finds }) => {
     using here = await world();
@@ -379,7 +374,7 @@ const FAILURES = [
   { step: "rename", name: "plants.db-replacing", says: DONE_BUT, finds: RESTORED },
 ];
 
-test.skipIf(skipsStrace()).each(FAILURES)(
+test.skipIf(skipsStrace).each(FAILURES)(
   "a restore that fails at the $step of $name says what is where",
   async ({ step, name, says, finds }) => {
     using here = await world();
@@ -415,7 +410,7 @@ test.skipIf(skipsStrace()).each(FAILURES)(
   },
 );
 
-test.skipIf(skipsStrace()).each(["restore saved.db", "backup copy.db"])(
+test.skipIf(skipsStrace).each(["restore saved.db", "backup copy.db"])(
   "without hard links, as on vfat, %s is refused before anything is moved",
   async (command) => {
     using here = await world();
@@ -435,7 +430,7 @@ test.skipIf(skipsStrace()).each(["restore saved.db", "backup copy.db"])(
   },
 );
 
-test.skipIf(skipsStrace()).each(["backup copy.db", "restore saved.db"])(
+test.skipIf(skipsStrace).each(["backup copy.db", "restore saved.db"])(
   "%s syncs files and directories that were open before they changed",
   async (command) => {
     using here = await world();
@@ -453,7 +448,7 @@ test.skipIf(skipsStrace()).each(["backup copy.db", "restore saved.db"])(
   },
 );
 
-test.skipIf(skipsStrace())(
+test.skipIf(skipsStrace)(
   "a draft that cannot be removed does not make a restore fail",
   async () => {
     using here = await world();
@@ -476,7 +471,7 @@ const OPENING: [command: string, opened: number][] = [
   ["import plants.db --database other.db", 1],
 ];
 
-test.skipIf(skipsStrace()).each(OPENING)(
+test.skipIf(skipsStrace).each(OPENING)(
   "%s, which has opened the old file but not locked it yet, uses neither that file nor another's WAL",
   async (command, opened) => {
     using here = await world();
@@ -626,7 +621,7 @@ test("a restore of a newer backup over an older one keeps the tokens that the ol
   expect(JSON.parse(stdout)).toMatchObject({ endedTokens: 0, unconfirmedTokens: ["late"] });
 });
 
-test.skipIf(skipsStrace())(
+test.skipIf(skipsStrace)(
   "a file system that cannot map shared memory, as mergerfs by default, is named as the cause",
   async () => {
     using here = await world();
