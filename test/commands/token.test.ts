@@ -207,20 +207,16 @@ test.concurrent(
   },
 );
 
-test.concurrent.each([
-  "export --format csv",
-  "token list",
-  "token list --json",
-  "openapi",
-  "--help",
-  "--version",
-])("%s into a full disk exits 1 with one line", async (command) => {
-  const run = await runOnFullDisk(home.cwd, ...command.split(" "));
-  expect(run).toMatchObject({
-    exitCode: 1,
-    stderr: "Cannot write the output: no space left on device\n",
-  });
-});
+test.concurrent.each(["export --format csv", "token list", "--help"])(
+  "%s into a full disk exits 1 with one line",
+  async (command) => {
+    const run = await runOnFullDisk(home.cwd, ...command.split(" "));
+    expect(run).toMatchObject({
+      exitCode: 1,
+      stderr: "Cannot write the output: no space left on device\n",
+    });
+  },
+);
 
 test.concurrent(
   "a deleted token's name can be used again, and prune deletes what is revoked or expired",
