@@ -195,10 +195,10 @@ function operatorReason(error: Error, path: string): string {
   const fault = isSystemError(error) || isUnwritable(error) ? storageFaultAt(path) : undefined;
   if (fault !== undefined) return fault;
 
-  // For example because the file was just moved.
   const { code: systemCode } = error as NodeJS.ErrnoException;
   if (systemCode === "EACCES")
     return "this user may not enter its directory, or one above it; choose another database with --database";
+  // For example because the file was just moved.
   if (isSystemError(error)) return `it cannot be reached (${systemCode})`;
 
   // SQLite maps the WAL-index into memory. A FUSE file system may have mmap switched off.

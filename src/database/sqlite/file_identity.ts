@@ -58,7 +58,7 @@ export function watchFiles(path: string): () => Loss | undefined {
 }
 
 /** Detects that a file is replaced while SQLite opens it. */
-export interface Opening {
+interface Opening {
   /** @throws {DatabaseError} If the file was removed or replaced. */
   requireSameFile(): void;
   /**

@@ -3,8 +3,8 @@ import { warnOfAdditions } from "../additions.ts";
 import { DatabaseError } from "../database.ts";
 import { howToRunOn } from "./advice.ts";
 import type { Driver, SqliteConnection } from "./driver.ts";
-import { isFailedSync, toFileError } from "./errors.ts";
-import { type Opening, openingOf } from "./file_identity.ts";
+import { isFailedSync, toFileError, withFileError } from "./errors.ts";
+import { openingOf } from "./file_identity.ts";
 import { requireFiles } from "./files.ts";
 import { isUnsynced, markUnsynced } from "./markers.ts";
 import {
@@ -92,14 +92,12 @@ export function openDatabase<Opened extends SqliteConnection>(
     resetsWal = false,
     onWarning = () => {},
   } = options;
+  const file = withFileError("open", path, () => databaseFile(path));
+  withFileError("open", path, () => requireFiles(file, access));
+  const opening = openingOf(path);
   let connection: Opened | undefined;
-  let file: string | undefined;
-  let opening: Opening | undefined;
 
   try {
-    file = databaseFile(path);
-    requireFiles(file, access);
-    opening = openingOf(path);
     createWalIndex(file, false, driver.disableCopyOnWrite);
     connection = driver.open(path, { readonly: access === "read" });
 
@@ -136,9 +134,9 @@ export function openDatabase<Opened extends SqliteConnection>(
     opening.requireSameFile();
     return connection;
   } catch (error) {
-    if (file !== undefined && isFailedSync(error)) markUnsynced(file);
+    if (isFailedSync(error)) markUnsynced(file);
     if (connection !== undefined) closeAsItWas(connection, file);
-    throw toFileError("open", path, opening?.explain(error) ?? error);
+    throw toFileError("open", path, opening.explain(error));
   }
 }
 

@@ -133,7 +133,7 @@ export function guardWal(reader: SqliteConnection): void {
 }
 
 /** Closes a connection without a checkpoint: leaves the file and its WAL unchanged. */
-export function closeAsItWas(connection: SqliteConnection, file = ""): void {
+export function closeAsItWas(connection: SqliteConnection, file: string): void {
   let reader: SqliteConnection | undefined;
 
   try {
