@@ -305,5 +305,5 @@ function isLasting(error: unknown): boolean {
 }
 
 function labelled(node: string, metrics: readonly DatabaseMetric[]): readonly DatabaseMetric[] {
-  return metrics.map((metric) => ({ ...metric, labels: { node } }));
+  return metrics.map((metric) => ({ ...metric, labels: { ...metric.labels, node } }));
 }

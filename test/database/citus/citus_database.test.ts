@@ -17,7 +17,12 @@ import { citusCluster, citusUrl, type CitusWorker, skipsCitus } from "../../supp
 import { testDatabaseContract, testServingContract } from "../../support/database_contract.ts";
 import { fern, insertOf, ivy, moss, TEXT } from "../../support/plants.ts";
 import { databaseAt, waitingProcess } from "../../support/postgres.ts";
-import { emptyDirectory, LONG_TEST_TIMEOUT_MS, TEST_TIMEOUT_MS } from "../../support/program.ts";
+import {
+  emptyDirectory,
+  freePort,
+  LONG_TEST_TIMEOUT_MS,
+  TEST_TIMEOUT_MS,
+} from "../../support/program.ts";
 import { runCommand } from "../../support/stream_io.ts";
 import { startProxy } from "../../support/tcp_proxy.ts";
 
@@ -160,6 +165,23 @@ describe.skipIf(skipsCitus())("Citus", () => {
     const ready = metrics.filter(({ name }) => name === "plant_store_citus_node_ready");
     return Object.fromEntries(ready.map(({ labels, value }) => [labels?.["node"], value]));
   }
+
+  test("each host of the coordinator has a metric of its own", async () => {
+    const standby = `127.0.0.1:${freePort()}`;
+    const hosts = parsePostgresUrl(cluster.url.replace(/(?=\/[^/]*$)/, `,${standby}`));
+    using reached = await reach(hosts);
+    await using opened = await serveCitus(reached, { makeQueue });
+
+    const inUse = opened
+      .metrics()
+      .filter(({ name }) => name === "plant_store_postgres_host_in_use")
+      .map(({ labels, value }) => [labels, value]);
+    const { host } = new URL(cluster.coordinatorUrl);
+    expect(inUse).toEqual([
+      [{ host, node: "coordinator" }, 1],
+      [{ host: standby, node: "coordinator" }, 0],
+    ]);
+  });
 
   test("without its coordinator a server stores plants", async () => {
     await cluster.removeRows();
