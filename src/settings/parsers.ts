@@ -76,11 +76,9 @@ export function parseChoice<const Choice extends string>(
   throw refusal(input, `expected ${choices.join(", ").replace(/, ([^,]*)$/, " or $1")}`);
 }
 
-/** Parses `on` or `off`; `true` and `false` mean the same. */
+/** Parses `on` or `off`. */
 export function parseSwitch(input: Input): boolean {
-  if (/^(?:on|true)$/.test(input.text)) return true;
-  if (/^(?:off|false)$/.test(input.text)) return false;
-  throw refusal(input, "expected on or off");
+  return parseChoice(input, ["on", "off"]) === "on";
 }
 
 /**

@@ -178,7 +178,7 @@ test("a flag is named like its setting, which has one variable", () => {
 test.each([
   [{ HOST: "[2001:db8::1]" }, { host: "2001:db8::1" }],
   [
-    { DOCS: "false", ACCESS_LOG: "true" },
+    { DOCS: "off", ACCESS_LOG: "on" },
     { docs: false, accessLog: true },
   ],
   [
