@@ -2,20 +2,19 @@
  * Returns why a server's certificate was refused, in words; `undefined` for any other code.
  *
  * @param code A code of the TLS library.
+ * @param ifUntrusted What follows the words if no known CA has signed the certificate.
  */
-export function certificateFailure(code: string): string | undefined {
-  return FAILURES.find(([codes]) => codes.test(code))?.[1];
+export function certificateFailure(code: string, ifUntrusted: string): string | undefined {
+  if (/^(?:DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_)/.test(code))
+    return `its certificate is not trusted: ${ifUntrusted}`;
+  return FAILURES.get(code);
 }
 
-/** The result of `certificateFailure()` for a certificate that no known CA has signed. */
-export const NOT_TRUSTED = "its certificate is not trusted";
-
-const FAILURES: readonly (readonly [codes: RegExp, words: string])[] = [
-  [/^(?:DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_)/, NOT_TRUSTED],
-  [/^ERR_TLS_CERT_ALTNAME_INVALID$/, "its certificate is for another host"],
-  [/^CERT_HAS_EXPIRED$/, "its certificate, or one above it, has expired"],
+const FAILURES: ReadonlyMap<string, string> = new Map([
+  ["ERR_TLS_CERT_ALTNAME_INVALID", "its certificate is for another host"],
+  ["CERT_HAS_EXPIRED", "its certificate, or one above it, has expired"],
   [
-    /^CERT_NOT_YET_VALID$/,
+    "CERT_NOT_YET_VALID",
     "its certificate, or one above it, is not valid yet: check the clocks of both machines",
   ],
-];
+]);

@@ -8,7 +8,7 @@ import { reasonOf } from "../errors.ts";
 import { isLoopback } from "../settings/jwt_settings.ts";
 import type { Config } from "../settings/settings.ts";
 import type { Metric, Metrics } from "../telemetry/metrics.ts";
-import { certificateFailure, NOT_TRUSTED } from "../tls_failures.ts";
+import { certificateFailure } from "../tls_failures.ts";
 
 /** How often to check the age of the keys, in milliseconds. */
 const REFRESH_MS = 1_000;
@@ -125,8 +125,7 @@ function fetchFailure(cause: unknown, jwksUrl: URL): string {
   if (cause instanceof Error && cause.name === "TimeoutError") return "it did not answer in time";
 
   const code = cause instanceof Error && "code" in cause ? String(cause.code) : "";
-  const words =
-    certificateWords(code) ?? FETCH_FAILURES.find(([codes]) => codes.includes(code))?.[1];
+  const words = certificateFailure(code, UNTRUSTED) ?? FETCH_FAILURES.get(code);
   if (words !== undefined) return `${words} (${code})`;
 
   const text = reasonOf(cause)
@@ -135,22 +134,17 @@ function fetchFailure(cause: unknown, jwksUrl: URL): string {
   return jwksUrl.search === "" ? text : text.replaceAll(jwksUrl.search, "");
 }
 
-function certificateWords(code: string): string | undefined {
-  const words = certificateFailure(code);
-  return words === NOT_TRUSTED
-    ? `${words}: its CA is unknown here, or it lacks an intermediate certificate`
-    : words;
-}
+const UNTRUSTED = "its CA is unknown here, or it lacks an intermediate certificate";
 
 /** Words for the codes of Bun's errors after a wrong URL or a network failure. */
-const FETCH_FAILURES: readonly (readonly [codes: readonly string[], words: string])[] = [
-  [["ECONNREFUSED"], "nothing listens there"],
-  [["ENOTFOUND", "EAI_AGAIN"], "the name of its host cannot be resolved"],
-  [["ECONNRESET"], "it closed the connection before its response was complete"],
-
-  [["EPROTO"], "the TLS handshake failed: that port may not speak TLS"],
-  [["ERR_PROXY_TUNNEL"], "the proxy refused to connect to it"],
-];
+const FETCH_FAILURES: ReadonlyMap<string, string> = new Map([
+  ["ECONNREFUSED", "nothing listens there"],
+  ["ENOTFOUND", "the name of its host cannot be resolved"],
+  ["EAI_AGAIN", "the name of its host cannot be resolved"],
+  ["ECONNRESET", "it closed the connection before its response was complete"],
+  ["EPROTO", "the TLS handshake failed: that port may not speak TLS"],
+  ["ERR_PROXY_TUNNEL", "the proxy refused to connect to it"],
+]);
 
 /**
  * Fetches the keys of the provider. An attacker who replaces keys in transit can sign tokens: so

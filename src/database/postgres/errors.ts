@@ -1,5 +1,5 @@
 import { PlantStoreError } from "../../errors.ts";
-import { certificateFailure, NOT_TRUSTED } from "../../tls_failures.ts";
+import { certificateFailure } from "../../tls_failures.ts";
 import { DatabaseError, DatabaseFailure } from "../database.ts";
 import { howToRun } from "./url.ts";
 
@@ -203,8 +203,7 @@ const WORDS: Readonly<Record<string, string>> = {
 };
 
 function wordsFor(code: string): string {
-  const certificate = certificateFailure(code);
-  if (certificate === NOT_TRUSTED) return `${NOT_TRUSTED}: set sslrootcert to the CA's PEM file`;
+  const certificate = certificateFailure(code, "set sslrootcert to the CA's PEM file");
   return certificate ?? forCode(WORDS, code) ?? "unexpected error";
 }
 
