@@ -317,8 +317,8 @@ test.each(["export", "check", "token create new", "--help"])(
   "%s ends quietly with exit code 1 if nothing reads its output",
   async (args) => {
     using database = await databaseFixture([FERN]);
-    // The reader has ended before the program writes.
-    const script = '{ sleep 0.2; "$@"; echo "exit code $?" >&2; } | true';
+    // The reader has ended before the program writes: `yes` goes on until then.
+    const script = '{ yes 2> /dev/null; "$@"; echo "exit code $?" >&2; } | true';
     const run = await runToEnd({
       program: shell(script),
       args: args.split(" "),
