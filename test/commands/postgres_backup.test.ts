@@ -7,7 +7,7 @@ import { openSnapshot } from "../../src/database/postgres/backup.ts";
 import { parsePostgresUrl } from "../../src/database/postgres/url.ts";
 import { HOSTILE_PLANTS } from "../support/database_fixture.ts";
 import { fern, insertOf, jsonOf } from "../support/plants.ts";
-import { skipsCluster, startCluster } from "../support/postgres.ts";
+import { positionOf, skipsCluster, startCluster, untilReplayed } from "../support/postgres.ts";
 import { withCluster } from "../support/postgres_database.ts";
 import { emptyDirectory, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { range } from "../support/scale.ts";
@@ -117,8 +117,7 @@ describe.skipIf(skipsCluster())("on PostgreSQL", () => {
     await fill(primary.url("postgres"));
     const standby = stack.use(await startCluster({ primary }));
     const url = standby.url("postgres");
-    while ((await standby.run("SELECT FROM pg_tables WHERE tablename = 'tokens'")).length === 0)
-      await Bun.sleep(20);
+    await untilReplayed(standby, await positionOf(primary));
     await primary.waitForStandby();
 
     expect(await call(url, ["backup", saved])).toMatchObject({ exitCode: 0 });

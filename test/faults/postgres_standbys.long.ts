@@ -7,11 +7,13 @@ import { INTACT, type Ledger, makeLedger, printed } from "../support/ledger.ts";
 import { fern, moss, TEXT } from "../support/plants.ts";
 import {
   INSTALLED,
+  positionOf,
   type PostgresCluster,
   runAsServer,
   skipsCluster,
   skipsInstalled,
   startCluster,
+  untilReplayed,
 } from "../support/postgres.ts";
 import { emptyDirectory, LONG_TEST_TIMEOUT_MS } from "../support/program.ts";
 import { range } from "../support/scale.ts";
@@ -385,17 +387,6 @@ async function addPlants(
   const outcomes = await service.plants.add(PLANTS, { timeoutMs });
   expect(new Set(outcomes)).toEqual(new Set(["added"]));
   PLANTS.forEach(ledger.acknowledge);
-}
-
-/** The end of a primary's WAL. */
-async function positionOf({ run }: PostgresCluster): Promise<string> {
-  const [row] = await run("SELECT pg_current_wal_lsn()::text AS lsn");
-  return String(row?.["lsn"]);
-}
-
-async function untilReplayed({ run }: PostgresCluster, position: string): Promise<void> {
-  const isReplayed = `SELECT pg_last_wal_replay_lsn() >= '${position}' AS is_replayed`;
-  while ((await run(isReplayed))[0]?.["is_replayed"] !== true) await Bun.sleep(5);
 }
 
 /** The power of all of them fails, and the primary does not come back. */

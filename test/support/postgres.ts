@@ -192,6 +192,18 @@ export async function waitingProcess(
   }
 }
 
+/** The end of a primary's WAL. */
+export async function positionOf({ run }: PostgresCluster): Promise<string> {
+  const [row] = await run("SELECT pg_current_wal_lsn()::text AS lsn");
+  return String(row?.["lsn"]);
+}
+
+/** Waits until a standby shows all that comes before a position: it has received that earlier. */
+export async function untilReplayed({ run }: PostgresCluster, position: string): Promise<void> {
+  const isReplayed = `SELECT pg_last_wal_replay_lsn() >= '${position}' AS is_replayed`;
+  while ((await run(isReplayed))[0]?.["is_replayed"] !== true) await Bun.sleep(5);
+}
+
 /** Starts a PostgreSQL of its own on a free port. */
 export async function startCluster({
   programs = PROGRAMS,
