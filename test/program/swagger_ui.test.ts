@@ -55,7 +55,7 @@ const POLICY =
   "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /** How long the browser may take for one step before the test fails, in milliseconds. */
-const TEST_TIMEOUT_MS = 15_000;
+const TEST_TIMEOUT_MS = 60_000;
 setDefaultTimeout(4 * TEST_TIMEOUT_MS);
 
 describe.skipIf(skipsBrowser("Swagger UI"))("/swagger in a browser", () => {
