@@ -46,7 +46,7 @@ interface Service {
  * client is refused, and no token waits for a slow provider.
  */
 export function acceptJwts(
-  own: Authenticate,
+  own: (token: string) => Verdict,
   { jwt, jwtAlgorithms, jwtScope, jwtSubjects }: Config,
   { log, metrics, parts }: Service,
 ): Authenticate {
@@ -65,14 +65,9 @@ export function acceptJwts(
   void authenticateJwt.refreshKeys();
   parts.use(repeat(REFRESH_MS, authenticateJwt.refreshKeys));
 
-  const orJwt = (token: string, verdict: Verdict) =>
-    !verdict.ok && verdict.isForeign ? authenticateJwt(token) : verdict;
-
   return (token) => {
     const verdict = own(token);
-    return verdict instanceof Promise
-      ? verdict.then((settled) => orJwt(token, settled))
-      : orJwt(token, verdict);
+    return !verdict.ok && verdict.isForeign ? authenticateJwt(token) : verdict;
   };
 }
 
