@@ -20,6 +20,7 @@ import {
 } from "../authenticate.ts";
 import {
   type FoundKeys,
+  isObject,
   providerKeys,
   type ProviderKeysOptions,
   tooManyWait,
@@ -331,10 +332,8 @@ function parseHeader(encoded: string): Record<string, unknown> | undefined {
   try {
     const text = UTF8.decode(base64url.decode(encoded));
     if (TOO_MANY_CONTAINERS.test(text)) return undefined;
-    const header = JSON.parse(text) as Record<string, unknown> | null;
-    return typeof header === "object" && header !== null && !Array.isArray(header)
-      ? header
-      : undefined;
+    const header: unknown = JSON.parse(text);
+    return isObject(header) ? header : undefined;
   } catch {
     return undefined;
   }

@@ -328,7 +328,8 @@ function whyNoJwks(answer: unknown): string {
   return `The JWKS URL returned the discovery document: use its jwks_uri${jwksUri.slice(0, 300)}`;
 }
 
-function isObject(value: unknown): value is Record<string, unknown> {
+/** Whether a value of JSON is an object. */
+export function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
