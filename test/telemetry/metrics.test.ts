@@ -31,11 +31,9 @@ test("another parser of Prometheus' text format reads the metrics that dashboard
   ]);
 
   const parsed = await getMetricsFromIterator((await metrics.render()).split("\n").values());
-  const service = Object.entries(parsed).filter(([name]) => !name.startsWith("process_"));
-  expect(Object.fromEntries(service)).toEqual({
+  expect(parsed).toMatchObject({
     plant_store_plants_total: {
       type: "counter",
-      help: "Plants by outcome: added, present (a retry) or conflict",
       data: [
         { labels: { outcome: "added" }, value: 3 },
         { labels: { outcome: "present" }, value: 1 },
@@ -44,17 +42,14 @@ test("another parser of Prometheus' text format reads the metrics that dashboard
     },
     plant_store_plants_by_token_total: {
       type: "counter",
-      help: "Plants that returned 200, retries too, by the name of the stored token",
       data: [],
     },
     plant_store_batch_plants: {
       type: "histogram",
-      help: "Plants a commit",
       data: [{ labels: {}, count: 2, sum: 5, buckets: buckets(PLANTS, { 1: 1, 4: 2 }) }],
     },
     plant_store_commit_duration_seconds: {
       type: "histogram",
-      help: "How long a commit took, to the disk and back",
       data: [
         {
           labels: {},
@@ -66,7 +61,6 @@ test("another parser of Prometheus' text format reads the metrics that dashboard
     },
     plant_store_requests_total: {
       type: "counter",
-      help: "Requests answered",
       data: [
         { labels: { path: "/plants", method: "POST", status: "200" }, value: 3 },
         ...["5001", "5031", "5032", "5033"].map((error) => ({
@@ -79,7 +73,6 @@ test("another parser of Prometheus' text format reads the metrics that dashboard
     },
     plant_store_request_duration_seconds: {
       type: "histogram",
-      help: "From a request's headers to its response",
       data: [
         {
           labels: { path: "/plants", class: "2xx" },
@@ -109,17 +102,14 @@ test("another parser of Prometheus' text format reads the metrics that dashboard
     },
     plant_store_queue_plants: {
       type: "gauge",
-      help: "Plants that are pending or in flight",
       data: [{ labels: {}, value: 3 }],
     },
     plant_store_queue_fill_ratio: {
       type: "gauge",
-      help: "How full the queue was in the last minute, by plants or by their texts: 1 is full",
       data: [{ labels: {}, value: 0.3 }],
     },
     plant_store_event_loop_blocked_seconds_total: {
       type: "counter",
-      help: "How long the event loop was blocked, in delays of half a second and more",
       data: [{ labels: {}, value: 0.75 }],
     },
     some_bytes: {
@@ -127,10 +117,9 @@ test("another parser of Prometheus' text format reads the metrics that dashboard
       help: "Bytes of a \\\\ and a\\nline",
       data: [{ labels: {}, value: 1.5 }],
     },
-    some_total: { type: "counter", help: "Large", data: [{ labels: {}, value: 1e21 }] },
+    some_total: { type: "counter", data: [{ labels: {}, value: 1e21 }] },
     node_ready: {
       type: "gauge",
-      help: "One of two",
       data: [
         { labels: { node: "1" }, value: 1 },
         { labels: { node: "2" }, value: 0 },
