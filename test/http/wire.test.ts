@@ -3,7 +3,6 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 
 import { eventLoopTurn } from "../../src/async/timers.ts";
-import { PATHS } from "../../src/http/paths.ts";
 import { PLANT_FIELDS } from "../../src/plant/plant.ts";
 import { fuzzCases, sendFuzzCases } from "../faults/fuzz.ts";
 import { app } from "../runtimes/app.ts";
@@ -105,7 +104,6 @@ for (const runtime of RUNTIMES) {
     unreadBodies(subject);
     hostileRequests(subject);
     if (runtime.kind === "bun") hugeBodies(subject);
-    if (runtime.name.startsWith("the program")) everyPath(subject);
     if (!runtime.isTestApp) return;
     lostResponses(subject);
     drains(subject);
@@ -248,17 +246,6 @@ async function expectHeaders(wire: WireResponse, { isHead = false } = {}): Promi
   expect(Object.fromEntries(wire.headers)).toMatchObject(headers);
   // Of a store that throws.
   expect(JSON.stringify([...wire.headers, wire.body])).not.toContain("secret");
-}
-
-// The table of paths
-
-function everyPath({ server }: Subject): void {
-  test("the program has every path of the table", async () => {
-    for (const path of Object.keys(PATHS)) {
-      const response = await fetch(`${server().url}${path}`, { method: "OPTIONS" });
-      expect([path, response.status]).toEqual([path, 405]);
-    }
-  });
 }
 
 // One connection
