@@ -1,7 +1,7 @@
 import { hash } from "node:crypto";
 
 import { type Accepted, accepted, type Authenticate } from "./authenticate.ts";
-import { MAX_TOKEN_LENGTH, requireStaticTokens, unknownToken } from "./token_format.ts";
+import { MAX_TOKEN_LENGTH, staticTokenFault, unknownToken } from "./token_format.ts";
 
 /**
  * Returns an `authenticate` that accepts only these bearer tokens, each with every scope. It looks
@@ -25,10 +25,9 @@ import { MAX_TOKEN_LENGTH, requireStaticTokens, unknownToken } from "./token_for
  * ```
  */
 export function staticTokens(tokens: readonly string[]): Authenticate {
-  requireStaticTokens(tokens);
-  if (tokens.length === 0) throw new TypeError("Cannot use static tokens: expected at least one");
-
   const verdicts = staticVerdicts(tokens);
+  if (verdicts.size === 0) throw new TypeError("Cannot use static tokens: expected at least one");
+
   return (token) => {
     if (token.length > MAX_TOKEN_LENGTH) return unknownToken(token);
     return verdicts.get(hash("sha256", token, "base64")) ?? unknownToken(token);
@@ -38,10 +37,19 @@ export function staticTokens(tokens: readonly string[]): Authenticate {
 /**
  * Returns the verdicts on static tokens, by the keys of their digests. The first of equal tokens
  * counts. Their subjects have a colon, which no stored token's name has.
+ *
+ * @throws {TypeError} If a token cannot be used. The message has the token's position in the list,
+ *   not the token.
  */
 export function staticVerdicts(tokens: readonly string[]): Map<string, Accepted> {
-  const verdicts = tokens.map(
-    (token, index) => [hash("sha256", token, "base64"), accepted(`static:${index + 1}`)] as const,
-  );
+  // A string would count as a list of its characters.
+  if (!Array.isArray(tokens)) throw new TypeError("Cannot use static tokens: expected a list");
+
+  const verdicts = tokens.map((token: string, index) => {
+    const fault = staticTokenFault(token);
+    if (fault !== undefined)
+      throw new TypeError(`Cannot use static tokens: token ${index + 1} ${fault}`);
+    return [hash("sha256", token, "base64"), accepted(`static:${index + 1}`)] as const;
+  });
   return new Map(verdicts.toReversed());
 }

@@ -3,7 +3,7 @@ import { hash } from "node:crypto";
 import { PlantStoreError, requireNoMore, requireNumber } from "../errors.ts";
 import { type Accepted, accepted, refused, type Verdict } from "./authenticate.ts";
 import { staticVerdicts } from "./static_tokens.ts";
-import { digestKey, MAX_TOKEN_LENGTH, requireStaticTokens, unknownToken } from "./token_format.ts";
+import { digestKey, MAX_TOKEN_LENGTH, unknownToken } from "./token_format.ts";
 import type { NewToken, ServerTokens, TokenRecord } from "./token_store.ts";
 
 /** A cache of all tokens: validating one costs the same for any number of tokens. */
@@ -58,7 +58,6 @@ export async function tokenCache(store: ServerTokens, options: TokenCacheOptions
     ...rest
   } = options;
   requireNoMore(rest);
-  requireStaticTokens(staticTokens);
   requireNumber("maxAgeMs", maxAgeMs, { max: Infinity });
 
   const statics = Array.from(

@@ -83,23 +83,6 @@ export function staticTokenFault(token: string): string | undefined {
 }
 
 /**
- * Checks tokens that people chose.
- *
- * @throws {TypeError} If a token cannot be used. The message has the token's position in the list,
- *   not the token.
- */
-export function requireStaticTokens(tokens: readonly string[]): void {
-  // A string would count as a list of its characters.
-  if (!Array.isArray(tokens)) throw new TypeError("Cannot use static tokens: expected a list");
-
-  for (const [index, token] of tokens.entries()) {
-    const fault = staticTokenFault(token);
-    if (fault !== undefined)
-      throw new TypeError(`Cannot use static tokens: token ${index + 1} ${fault}`);
-  }
-}
-
-/**
  * Returns a SHA-256 digest in base64, as the key of a `Map`. The lookup need not take constant
  * time: a client chooses the token, not the digest, so it cannot approach a stored digest step by
  * step.
