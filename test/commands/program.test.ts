@@ -173,12 +173,10 @@ const wrongCalls: [string, string][] = [
     "--database mysql://me:secret@host",
     `Cannot use --database "mysql://…": expected ${DATABASE_URLS}`,
   ],
-  ...COMMANDS.filter(({ flags: known }) => known.includes("--database")).map(
-    ({ command, args }): [string, string] => [
-      `${command}${args && " 7"} --database `,
-      'Cannot use --database "": expected a value; for the default, omit the flag',
-    ],
-  ),
+  [
+    "export --database ",
+    'Cannot use --database "": expected a value; for the default, omit the flag',
+  ],
 ];
 
 test.each(wrongCalls)("%j is refused in one line", async (words, stderr) => {

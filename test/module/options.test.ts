@@ -185,20 +185,11 @@ test("createApp() takes the origins of pages and of apps in a web view", () => {
   });
 });
 
-test.each([
-  ["a-token-of-the-greenhouse", "expected a list"],
-  [["x"], "token 1 has fewer than 16 characters"],
-  [
-    ["known-token-0123456789", "no spaces are in a token"],
-    "token 2 has characters that a bearer token cannot have",
-  ],
-])(
-  "tokenCache() refuses the static tokens that staticTokens() refuses: %j",
-  async (staticTokens, fault) => {
-    const cache = tokenCache(memoryTokens(), { staticTokens: staticTokens as string[] });
-    await expect(cache).rejects.toThrow(new TypeError(`Cannot use static tokens: ${fault}`));
-  },
-);
+test("tokenCache() refuses the static tokens that staticTokens() refuses", async () => {
+  const cache = tokenCache(memoryTokens(), { staticTokens: ["x"] });
+  const message = "Cannot use static tokens: token 1 has fewer than 16 characters";
+  await expect(cache).rejects.toThrow(new TypeError(message));
+});
 
 function app(options: Partial<AppOptions>) {
   return createApp({

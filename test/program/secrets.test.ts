@@ -14,7 +14,6 @@ import {
   TEST_TIMEOUT_MS,
 } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
-import { runCommand } from "../support/stream_io.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
@@ -163,12 +162,6 @@ test.concurrent.each(REFUSED)(
     expect(readdirSync(directory.path)).toEqual(files);
   },
 );
-
-test("DATABASE_URL and DATABASE_URL_FILE cannot be used together", async () => {
-  const environment = { DATABASE_URL: "file:plants.db", DATABASE_URL_FILE: "missing" };
-  const stderr = "Cannot use both DATABASE_URL and DATABASE_URL_FILE\n";
-  expect(await runCommand([], environment)).toEqual({ exitCode: 2, stdout: "", stderr });
-});
 
 test.concurrent(
   "a new database is its owner's only, with the files beside it; one that is there keeps its mode",

@@ -1,18 +1,9 @@
 import { expect, test } from "bun:test";
 import { readdirSync } from "node:fs";
 
-import { ConfigError } from "../../src/errors.ts";
 import { loggableSettings, parseConfig } from "../../src/settings/settings.ts";
 import { emptyDirectory } from "../support/program.ts";
 import { runCommand } from "../support/stream_io.ts";
-
-test("parseConfig() refuses a URL of PostgreSQL without a user", () => {
-  expect(() => parseConfig({ DATABASE_URL: "postgres://localhost/plants" })).toThrow(
-    new ConfigError(
-      'Cannot use DATABASE_URL="postgres://…": expected postgres://USER:PASSWORD@HOST:PORT/DATABASE',
-    ),
-  );
-});
 
 test("a URL of Citus is one of PostgreSQL's with another scheme", () => {
   const url = "citus://me:secret@127.0.0.1:1/plants?sslmode=verify-full&sslrootcert=/ca.pem";
@@ -25,14 +16,6 @@ test("a URL of Citus is one of PostgreSQL's with another scheme", () => {
   });
   expect(() => parseConfig({ DATABASE_URL: "citus://me:secret@db/plants" })).toThrow(
     /^Cannot use DATABASE_URL="citus:\/\/…": a host on a network needs sslmode: [^\n]*$/,
-  );
-});
-
-test("the refusal of another URL names PostgreSQL's", () => {
-  expect(() => parseConfig({ DATABASE_URL: "mysql://host/plants" })).toThrow(
-    new ConfigError(
-      'Cannot use DATABASE_URL="mysql://…": expected file:PATH or postgres://… or citus://…',
-    ),
   );
 });
 
