@@ -148,21 +148,6 @@ test.skipIf(skips)(
   },
 );
 
-test.skipIf(skips)(
-  "a container on a volume of another user says in one line what is wrong",
-  async () => {
-    const volume = home.at("root");
-    mkdirSync(volume, { mode: 0o755 });
-    const { exitCode, stderr } = await runPrinting(await containerOn(volume), () => ["migrate"]);
-    expect({ exitCode, line: stderr.split("\n")[0] }).toEqual({
-      exitCode: 1,
-      line:
-        `Cannot open database "plants.db": its directory belongs to uid 0; ` +
-        "choose another database with --database, run this as its owner, or give it to uid 65532",
-    });
-  },
-);
-
 /**
  * Runs a command in a container, again if nothing comes of what it prints: buildah loses that of a
  * short one, about once in thirty times.

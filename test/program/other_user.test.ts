@@ -188,6 +188,14 @@ describe.skipIf(skipsOtherUser())("another user", () => {
     expect(runAsOther(other.path, "token", "list").exitCode).toBe(0);
   });
 
+  test("who makes a database in root's directory is told whose it is", () => {
+    using directory = emptyDirectory();
+    chmodSync(directory.path, 0o755);
+    expect(runAsOther(directory.path, "migrate")).toEqual(
+      refusal(`open database "plants.db": its directory belongs to uid 0; ${CURES}`),
+    );
+  });
+
   test("who serves in the directory of yet another user is refused", () => {
     using directory = emptyDirectory();
     chownSync(directory.path, 1234, OTHER_USER);
