@@ -16,6 +16,7 @@ import {
   TEST_TIMEOUT_MS,
   USER,
 } from "../support/program.ts";
+import { readError } from "../support/responses.ts";
 import { runCommand } from "../support/stream_io.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -99,20 +100,27 @@ test.concurrent.skipIf(skipsWithout("strace", "strace"))(
  */
 const LATE_TRUNCATE = "inject=ftruncate:delay_enter=3000000:when=1";
 
-// Not beside the others: a server that stops refuses requests for a moment only.
+// Not beside the others: a server that stops refuses requests for a moment only. On a busy machine the
+// requests may come after it, and are sent to another server.
 test("SIGTERM refuses new requests with 503, /readyz among them, and exits 0", async () => {
-  await using server = await startServer({ env: { AUTH_TOKENS: TOKEN } });
-  server.child.kill("SIGTERM");
-  await server.stderr.until(/Stopping/);
-  const [refused, ready] = await Promise.all([
-    post(server.url, moss({ id: 2n })),
-    fetch(`${server.url}/readyz`),
-  ]);
-  expect(refused.status).toBe(503);
-  expect(refused.headers.get("connection")).toBe("close");
-  expect(await refused.json()).toMatchObject({ error: 5033 });
-  expect([ready.status, await ready.json()]).toMatchObject([503, { error: 5033 }]);
-  expect(await server.child.exited).toBe(0);
+  for (let triesLeft = 5; ; triesLeft--) {
+    await using server = await startServer({ env: { AUTH_TOKENS: TOKEN } });
+    server.child.kill("SIGTERM");
+    await server.stderr.until(/Stopping/);
+    const sent = [post(server.url, moss({ id: 2n })), fetch(`${server.url}/readyz`)];
+    const responses = await Promise.all(sent).catch(() => []);
+    expect(await server.child.exited).toBe(0);
+
+    const [refused, ready] = responses;
+    if (refused === undefined || ready === undefined) {
+      expect(triesLeft).toBeGreaterThan(0);
+      continue;
+    }
+    expect(refused.headers.get("connection")).toBe("close");
+    for (const response of responses)
+      expect(await readError(response)).toMatchObject({ status: 503, error: 5033 });
+    return;
+  }
 });
 
 test.concurrent(
