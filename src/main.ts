@@ -1,5 +1,4 @@
 #!/usr/bin/env bun
-import { readFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { isatty } from "node:tty";
 
@@ -37,8 +36,11 @@ for (const signal of ["SIGTERM", "SIGINT", "SIGQUIT"] as const) {
   });
 }
 
-// SIGHUP means that the terminal was closed; `nohup` ignores it. A server sets its own listener.
-let onHangup = isHangupIgnored() ? () => {} : requestStop;
+const isTerminal = isatty(2);
+
+// SIGHUP means that the terminal was closed. Under nohup, stderr is not one. A server with HTTPS
+// sets its own listener.
+let onHangup = isTerminal ? requestStop : () => {};
 process.on("SIGHUP", () => onHangup());
 
 // Without a listener they end the process at once, and requests in flight get no response.
@@ -46,7 +48,6 @@ for (const signal of ["SIGUSR1", "SIGUSR2"] as const) process.on(signal, () => {
 
 const stdout = new Output(1);
 const stderr = new Output(2);
-const isTerminal = isatty(2);
 
 // While a command runs, Bun would only print such an error and continue.
 for (const event of ["uncaughtException", "unhandledRejection"] as const) {
@@ -77,16 +78,3 @@ await withAbort(stderr.drain(), stop.signal);
 await stderr.drain(LAST_WORDS_MS);
 
 setTimeout(() => process.exit(), EXIT_MS).unref();
-
-/**
- * Whether the program was started with SIGHUP ignored, as `nohup` does. Detected on Linux only
- * (proc(5), `SigIgn`).
- */
-function isHangupIgnored(): boolean {
-  try {
-    // One bit for each signal. The lowest is SIGHUP's.
-    return /^SigIgn:.*[13579bdf]$/m.test(readFileSync("/proc/self/status", "latin1"));
-  } catch {
-    return false;
-  }
-}

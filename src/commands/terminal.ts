@@ -30,13 +30,16 @@ export interface Io {
   /** Whether the terminal shows colors, by `TERM` and https://no-color.org */
   readonly hasColors: boolean;
 
-  /** The default file of settings, if it exists and the command line names no other. */
+  /** The file of settings to read if it exists and the command line names none. */
   readonly settingsFile: string | undefined;
 
   /** Returns standard input. Call it once. */
   readonly stdin: () => ReadableStream<Uint8Array>;
 
-  /** Aborted by the first SIGTERM, SIGINT or SIGQUIT, or by SIGHUP without a listener. */
+  /**
+   * Aborted by the first SIGTERM, SIGINT or SIGQUIT, or if the terminal is closed, by SIGHUP
+   * without a listener.
+   */
   readonly stop: AbortSignal;
   /** Sets the listener for SIGHUP. */
   readonly onHangup: (listener: () => void) => void;

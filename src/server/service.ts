@@ -152,7 +152,7 @@ async function start(config: Config, { io, parts, logging, lifetime }: Start): P
   }
 
   const server = new HttpServer(config, stop);
-  onHangup(config, io, () => reloadCertificate(server, lifetime, log));
+  if (config.tls !== undefined) io.onHangup(() => void reloadCertificate(server, lifetime, log));
 
   // Before the database: a start that fails because of these files must not create one.
   const reading = Promise.all([readStaticTokens(config), server.loadCertificate()]);
@@ -402,15 +402,6 @@ function internalError(cause: unknown, observer: Observer): Response {
   const error = new PlantStoreError("internal", undefined, { cause });
   observer.onError(error, { requestId: "none", clientAddress: () => undefined });
   return errorResponse(error);
-}
-
-/**
- * Reloads the certificate at a SIGHUP. Without HTTPS there is nothing to reload, and the signal
- * ends the service only if its terminal was closed.
- */
-function onHangup({ tls }: Config, io: ServiceIo, reload: () => Promise<void>): void {
-  if (tls !== undefined) io.onHangup(() => void reload());
-  else if (!io.isTerminal) io.onHangup(() => {});
 }
 
 /**

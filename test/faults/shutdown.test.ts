@@ -3,7 +3,7 @@ import { expect, setDefaultTimeout, test } from "bun:test";
 
 import { connect, postBytes } from "../support/load.ts";
 import { fern, moss } from "../support/plants.ts";
-import { exitCodeOf, skipsProc, TEST_TIMEOUT_MS } from "../support/program.ts";
+import { exitCodeOf, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { underNohup } from "../support/shell.ts";
 import { get, send, sendHalf, startOnDisk, stop } from "./health.ts";
 
@@ -50,7 +50,6 @@ test.concurrent.each([
   ["SIGHUP", "without HTTPS changes nothing", false],
   ["SIGHUP", "under nohup changes nothing", true],
 ] as const)("%s %s", async (signal, _what, isUnderNohup) => {
-  if (isUnderNohup && skipsProc()) return;
   await using server = await startOnDisk({ program: isUnderNohup ? underNohup() : undefined });
 
   for (const plant of [FERN, moss({ id: 2n })]) {
