@@ -91,7 +91,8 @@ export class CitusNode {
   }
 
   /**
-   * Verifies that the node could store a plant now. Only one probe runs at a time.
+   * Verifies that the node could store a plant now. Only one probe runs at a time, because readiness
+   * does not wait for a node that hangs.
    *
    * @throws {PlantStoreError} `storage_unavailable` if not.
    */

@@ -214,28 +214,25 @@ async function migrateSqlite(
 ) {
   const { MIGRATIONS, migrationScript, readLedger } = await import("./migrations.ts");
   const { withFileError } = await import("./errors.ts");
-  let migrations: readonly Migration[] = [];
+  // A missing or empty file needs all of them.
+  let migrations: readonly Migration[] = MIGRATIONS;
   becomeOwner(path);
 
   if (!dryRun) {
+    migrations = [];
     const onMigrated: ConnectOptions["onMigrated"] = (applied, isNew) => {
       migrations = applied;
       if (isNew) onCreate?.(resolve(path));
     };
     await using _ = await openHere(path, { access: "create", onMigrated });
-    // An empty or missing file needs all migrations.
-  } else if (withFileError("open", path, () => fileBytes(path)) > 0) {
+  } else if (withFileError("open", path, () => statSync(path, { throwIfNoEntry: false })?.size)) {
     const { connect } = await import("./bun_driver.ts");
     using client = connect(path, { access: "read" });
     migrations = readLedger(client).missing;
-  } else migrations = MIGRATIONS;
+  }
 
   return migrations.map((migration) => ({
     tag: migration.tag,
     script: migrationScript(migration),
   }));
-}
-
-function fileBytes(path: string): number {
-  return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
 }
