@@ -1,11 +1,12 @@
-import { gte, lt, sql } from "drizzle-orm";
+// Reads, deletes and counts plants, for commands.
+import { gte, lt, type SQL, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/bun-sql";
 
 import { kindOf, type NewPlant, PLANT_FIELDS } from "../../plant/plant.ts";
 import { PAGE_PLANTS, PAGE_TEXT } from "../database.ts";
 import type { Work } from "./pool.ts";
 import { plantFrom, type PlantRow, ROW } from "./postgres_plants.ts";
-import { COLUMN_KINDS, plants } from "./schema.ts";
+import { bigintArray, COLUMN_KINDS, plants } from "./schema.ts";
 
 /**
  * Reads a page of plants from this id on, ordered by id, and returns once the synchronous standby has it.
@@ -36,7 +37,7 @@ export function durablePage(from: bigint): Work<readonly NewPlant[]> {
  */
 export const COMMIT_NOTHING = "SELECT pg_logical_emit_message(true, 'plant-store', '')";
 
-/** Builds the SQL of the statement, once. The statement runs on a `Connection`. */
+/** Builds the SQL of the statements, once. The statements run on a `Connection`. */
 const db = drizzle.mock();
 
 /** The next rows. The limit is in a subquery, because Citus does not push it down through a window. */
@@ -70,3 +71,38 @@ const SELECT_PAGE = db
   .where(lt(page.before, PAGE_TEXT))
   .orderBy(page.id)
   .toSQL();
+
+const isOne: SQL = sql`${plants.id} = ANY(${sql.placeholder("ids")}::bigint[])`;
+const FIND = db.select(ROW).from(plants).where(isOne).toSQL().sql;
+const DELETE = db.delete(plants).where(isOne).toSQL().sql;
+const COUNT = db
+  .select({ count: sql<string>`count(*)`.as("count") })
+  .from(plants)
+  .toSQL().sql;
+
+/** Reads the plants with these ids, and returns once the synchronous standby has them. */
+export function findPlants(ids: readonly bigint[]): Work<readonly NewPlant[]> {
+  return async ({ query }) => {
+    const rows = await query<PlantRow>(FIND, [bigintArray(ids)]);
+    await query(COMMIT_NOTHING);
+    return rows.map(plantFrom);
+  };
+}
+
+/**
+ * Deletes the plants with these ids, and waits for the synchronous standby, because an earlier attempt may
+ * have deleted them already.
+ */
+export function deletePlants(ids: readonly bigint[]): Work<void> {
+  return async ({ query }) => {
+    await query(DELETE, [bigintArray(ids)]);
+    await query(COMMIT_NOTHING);
+  };
+}
+
+/** Counts the plants, without a statement timeout. */
+export const countPlants: Work<number> = async ({ query, script }) => {
+  await script("SET statement_timeout = 0");
+  const [row] = await query<{ readonly count: string }>(COUNT);
+  return Number(row?.count);
+};

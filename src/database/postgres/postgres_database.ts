@@ -21,8 +21,7 @@ import {
   scriptOf,
 } from "./migrations.ts";
 import { missingStandby, standbyWatch } from "./missing_standby.ts";
-import { durablePage } from "./pages.ts";
-import { countPlants, deletePlants, findPlants } from "./plants_by_id.ts";
+import { countPlants, deletePlants, durablePage, findPlants } from "./pages.ts";
 import { Pool, poolMetrics, type PoolOptions } from "./pool.ts";
 import { batchAdder, probe } from "./postgres_plants.ts";
 import { verifyTables } from "./tables_verifier.ts";
