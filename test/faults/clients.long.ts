@@ -5,7 +5,13 @@ import { TOKEN } from "../support/client.ts";
 import { makeLedger } from "../support/ledger.ts";
 import { connect, neverReading, newPlants, postBytes, startLoad } from "../support/load.ts";
 import { fern, TEXT } from "../support/plants.ts";
-import { LONG_TEST_TIMEOUT_MS, skipsProc, startServer } from "../support/program.ts";
+import {
+  emptyDirectory,
+  LONG_TEST_TIMEOUT_MS,
+  memoryDirectory,
+  skipsProc,
+  startServer,
+} from "../support/program.ts";
 import { get, stop } from "./health.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
@@ -13,7 +19,10 @@ setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 const env = { AUTH_TOKENS: TOKEN };
 
 test("requests that waited for a stopped process are served, and the log blames nothing else", async () => {
-  await using server = await startServer({ env: { ...env, REQUEST_TIMEOUT_MS: "1500" } });
+  // In memory: a commit on a slow disk may take longer than a request.
+  using home = emptyDirectory(memoryDirectory());
+  const cwd = home.path;
+  await using server = await startServer({ cwd, env: { ...env, REQUEST_TIMEOUT_MS: "1500" } });
   const next = newPlants("event loop");
   const load = startLoad({ url: server.url, connections: 32, ledger: makeLedger(), next });
 
