@@ -78,8 +78,6 @@ export function providerKeys(options: ProviderKeysOptions) {
 
   let jwks: JSONWebKeySet = { keys: [] };
   let cached = createLocalJWKSet(jwks);
-  /** The fingerprint of the cached keys. */
-  let fingerprint: string | undefined;
   /** Counts the changes of the cached keys. */
   let generation = 0;
 
@@ -182,11 +180,10 @@ export function providerKeys(options: ProviderKeysOptions) {
     try {
       const published = await fetchJwks();
 
-      const print = fingerprintOf(published);
-      if (print !== fingerprint) {
+      // A new generation makes every remembered token be verified again.
+      if (JSON.stringify(published) !== JSON.stringify(jwks)) {
         jwks = published;
         cached = createLocalJWKSet(published);
-        fingerprint = print;
         generation++;
       }
 
@@ -246,19 +243,6 @@ function unavailable(reason: string): PlantStoreError {
 export function tooManyWait(what: string): PlantStoreError {
   const reason = `too many JWTs wait ${what}`;
   return new PlantStoreError("queue_full", `${reason}; send the plant again later`, { reason });
-}
-
-/**
- * The members that decide which tokens a key verifies (RFC 7517, section 4; RFC 7518, section 6).
- */
-const KEY_MEMBERS = ["kty", "kid", "alg", "use", "key_ops", "ext", "crv", "x", "y", "n", "e", "d"];
-
-/** Returns the same text for the same keys, whatever their order and other members. */
-function fingerprintOf({ keys }: JSONWebKeySet): string {
-  return keys
-    .map((key) => JSON.stringify(key, KEY_MEMBERS))
-    .toSorted()
-    .join();
 }
 
 const MAX_JWKS_BYTES = 262_144;
