@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 
 import { missing } from "./missing.ts";
-import { ROOT } from "./program.ts";
+import { ROOT, TEST_TIMEOUT_MS } from "./program.ts";
 
 /** Where the pinned runtimes and compilers are, once `bun install --cwd test/runtimes` ran. */
 export const RUNTIMES_MODULES = join(ROOT, "test/runtimes/node_modules");
@@ -30,7 +30,8 @@ export const MODULE_RUNTIMES: readonly ModuleRuntime[] = [
     name: "Bun",
     kind: "bun",
     run: [process.execPath, "run"],
-    test: [process.execPath, "test"],
+    // By default it ends a test after five seconds, which a slow disk may need. The others end none.
+    test: [process.execPath, "test", `--timeout=${TEST_TIMEOUT_MS}`],
     importTest: 'import { test } from "bun:test";',
   },
   {
