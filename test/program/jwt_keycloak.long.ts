@@ -6,7 +6,13 @@ import { decodeJwt, decodeProtectedHeader } from "jose";
 import { pause, withDeadline } from "../../src/async/timers.ts";
 import { post } from "../support/client.ts";
 import { skipped } from "../support/missing.ts";
-import { emptyDirectory, freePort, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
+import {
+  emptyDirectory,
+  freePort,
+  LONG_TEST_TIMEOUT_MS,
+  startServer,
+  TEST_TIMEOUT_MS,
+} from "../support/program.ts";
 import { readError } from "../support/responses.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -22,7 +28,7 @@ let keycloak: Awaited<ReturnType<typeof startKeycloak>>;
 
 beforeAll(async () => {
   if (!skips) keycloak = await startKeycloak();
-}, TEST_TIMEOUT_MS);
+}, LONG_TEST_TIMEOUT_MS);
 afterAll(async () => {
   if (!skips) await keycloak.stop();
   home[Symbol.dispose]();
@@ -162,7 +168,7 @@ const REALM = {
 };
 
 /** How long Keycloak may take to start, in milliseconds. A busy machine takes a minute. */
-const START_MS = 110_000;
+const START_MS = 300_000;
 
 /** Starts a Keycloak with its realm, in memory. */
 async function startKeycloak() {
