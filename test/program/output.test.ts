@@ -126,7 +126,7 @@ test.concurrent(
     expect(lost).toBeGreaterThan(0);
     // A slow machine has a few lines more to lose, such as those of the integrity check.
     expect(written + lost).toBeGreaterThanOrEqual(answered);
-    expect(written + lost).toBeLessThan(answered + 10);
+    expect(written + lost).toBeLessThan(answered + 100);
   },
 );
 
