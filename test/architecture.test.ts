@@ -101,7 +101,6 @@ test("imports point one way: main, commands, server, http, the ports, plant, err
   );
 });
 
-// A database that stands on another has a test of its own for the doors that it uses.
 test("of each database, the others may import its adapter only, and only where all are listed", () => {
   const entries = sources
     .filter(({ path }) => !DATABASES.includes(roomOf(path)))
