@@ -17,7 +17,6 @@ import { parsePlant } from "../../src/plant/plant_json.ts";
 import { addPlants } from "../support/add_plants.ts";
 import { damage, makeLargeDatabase } from "../support/damage.ts";
 import { databaseFixture, filesIn, HOSTILE_PLANTS } from "../support/database_fixture.ts";
-import { skipsWithout } from "../support/missing.ts";
 import { fern, jsonOf, OPTIONAL_TEXT, TEXT } from "../support/plants.ts";
 import { emptyDirectory, runToEnd, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
@@ -333,24 +332,3 @@ test.each(["export", "check", "token create new", "--help"])(
     expect(stdout).toBe("[]\n");
   },
 );
-
-/** What tools do to ids past 2^53, as the SQLite guide says. */
-const TOOLS: readonly (readonly [command: string, keepsDigits: boolean])[] = [
-  ["sed s/Fern/Fern/", true],
-  ["python3 -c 'import json; print(json.dumps(json.loads(input())))'", true],
-  [`node -p 'JSON.stringify(JSON.parse(require("fs").readFileSync(0)))'`, false],
-  ["jq -c .", !/^jq-1\.[0-6]\b/.test(outputOf("jq --version"))],
-];
-
-test.each(TOOLS)("of an id past 2^53, `%s` keeps every digit: %p", async (command, keepsDigits) => {
-  const [program = ""] = command.split(" ");
-  if (skipsWithout(program, program.replace("node", "nodejs"))) return;
-
-  using database = await databaseFixture([fern({ id: 2n ** 53n + 1n })]);
-  const printed = outputOf(command, await exported(database.path));
-  expect(plantsOn(printed)).toEqual([fern({ id: 2n ** 53n + (keepsDigits ? 1n : 0n) })]);
-});
-
-function outputOf(command: string, stdin = ""): string {
-  return String(Bun.spawnSync(["sh", "-c", command], { stdin: Buffer.from(stdin) }).stdout);
-}
