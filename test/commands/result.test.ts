@@ -118,14 +118,10 @@ test("with --json, a refused line is reported on stderr, counted in the object, 
   });
 });
 
-test.each([
-  ["backup saved.db", 'Cannot back up to "saved.db": file already exists'],
-  ["import missing", 'Cannot read "missing": no such file or directory'],
-  ["restore missing", 'Cannot restore "missing": no such file or directory'],
-  ["check --database missing", 'Cannot open database "missing": there is no such file'],
-])("with --json, %s is refused on stderr, and prints no JSON", async (command, line) => {
+test("with --json, a failure is told on stderr, and prints no JSON", async () => {
   using here = await world();
-  expect(await here.call(...command.split(" "))).toEqual(failed(line));
+  const line = 'Cannot restore "missing": no such file or directory';
+  expect(await here.call("restore", "missing")).toEqual(failed(line));
 });
 
 test("a path cannot add a line or an escape sequence to the JSON", async () => {
