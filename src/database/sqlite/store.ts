@@ -258,7 +258,8 @@ export function openStore(
     let error: unknown = loss && gone(loss, { isEnd: true });
 
     try {
-      // If the WAL or the file is gone, another process may use a new one by now: leave that alone.
+      // A file that was only moved gets its WAL. After any other loss, another process may use the WAL or
+      // the file that is there now.
       if (loss === undefined || loss.lost === "file")
         run(() => void connection.query("PRAGMA wal_checkpoint(TRUNCATE)").all(), 0);
     } catch (failure) {
