@@ -191,7 +191,7 @@ async function addBatch(
   const now = performance.now();
   const steps = Object.groupBy(sorted, ({ id }) => held.stepFor(id, now));
   await addAll(adding, steps.insert ?? []);
-  await retry(adding, steps.retry ?? []);
+  await addBesideLocks(adding, steps.retry ?? [], MAX_RETRY_LOCKS);
 
   for (const { id, outcome } of entries) if (outcome !== undefined) held.released(id);
   return entries.map(outcomeOf);
@@ -222,23 +222,21 @@ async function addAll(adding: Adding, entries: readonly Entry[]): Promise<void> 
 
   // If the table itself is locked, this times out, and the whole batch is repeated.
   await adding.statements.lockTable(adding.connection, rest);
-
-  await insertBesideLocks(rest, {
-    ...adding,
-    insert: (part) => insert(adding, part),
-    maxLocks: MAX_SEARCH_LOCKS,
-  });
-  await compare(adding, entries);
+  await addBesideLocks(adding, entries, MAX_SEARCH_LOCKS);
 }
 
-/** Adds plants whose ids were locked before. The lock may have been released. */
-async function retry(adding: Adding, entries: readonly Entry[]): Promise<void> {
+/** Adds plants of which some ids are locked, or were locked before. */
+async function addBesideLocks(
+  adding: Adding,
+  entries: readonly Entry[],
+  maxLocks: number,
+): Promise<void> {
   if (entries.length === 0) return;
 
   await insertBesideLocks(toInsert(entries), {
     ...adding,
     insert: (part) => insert(adding, part),
-    maxLocks: MAX_RETRY_LOCKS,
+    maxLocks,
   });
   await compare(adding, entries);
 }
