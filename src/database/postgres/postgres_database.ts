@@ -22,7 +22,7 @@ import {
 } from "./migrations.ts";
 import { missingStandby, standbyWatch } from "./missing_standby.ts";
 import { countPlants, deletePlants, durablePage, findPlants } from "./pages.ts";
-import { Pool, poolMetrics, type PoolOptions } from "./pool.ts";
+import { Pool, poolMetrics, type PoolOptions, type Work } from "./pool.ts";
 import { batchAdder, probe } from "./postgres_plants.ts";
 import { verifyTables } from "./tables_verifier.ts";
 import { postgresTokens } from "./tokens.ts";
@@ -165,6 +165,8 @@ export async function openPostgres(
   const pools = [plants, writing, reading];
   const standbys = standbyWatch(options.onWarning);
   const close = () => pools.forEach((pool) => pool.close());
+  const read = <Result>(work: Work<Result>, timeoutMs: number) =>
+    withDatabaseError("read", url.database, () => writing.run(work, timeoutMs));
 
   if (isServing) {
     // Otherwise a client would be the first to find that a pool cannot connect.
@@ -184,18 +186,9 @@ export async function openPostgres(
     plants: plantStore(plants, standbys.see),
     tokens: postgresTokens(reading, writing),
     // It waits for the standby, so it must not keep the tokens from being read.
-    pages: () =>
-      keysetPages((from) =>
-        withDatabaseError("read", url.database, () =>
-          writing.run(durablePage(from), PAGE_TIMEOUT_MS),
-        ),
-      ),
-    find: (ids) =>
-      withDatabaseError("read", url.database, () => writing.run(findPlants(ids), READ_TIMEOUT_MS)),
-    count: () =>
-      withDatabaseError("read", url.database, () =>
-        writing.run(countPlants, LARGE_TABLE_TIMEOUT_MS),
-      ),
+    pages: () => keysetPages((from) => read(durablePage(from), PAGE_TIMEOUT_MS)),
+    find: (ids) => read(findPlants(ids), READ_TIMEOUT_MS),
+    count: () => read(countPlants, LARGE_TABLE_TIMEOUT_MS),
     delete: (ids) => writing.run(deletePlants(ids), READ_TIMEOUT_MS),
     metrics: () => [...poolMetrics(pools), ...hostMetrics(reached), ...standbys.metrics()],
 
