@@ -36,7 +36,6 @@ test.concurrent("what ended just before a stop is sent", async () => {
 
 test.concurrent.each([
   ["OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "http/protobuf"],
-  ["OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "0", "an integer from 1 to 2147483647"],
   ["OTEL_TRACES_EXPORTER", "zipkin", "otlp or none"],
 ])(
   "%s=%s is refused in one line, by serve and by its check, and makes no database",

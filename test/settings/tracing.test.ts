@@ -24,17 +24,6 @@ test("loggableSettings() shows the collector", () => {
   });
 });
 
-const COLLECTOR = { OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:4318" };
-
-test.each([
-  {},
-  { ...COLLECTOR, OTEL_TRACES_EXPORTER: "none" },
-  { ...COLLECTOR, OTEL_SDK_DISABLED: "TRUE" },
-])("loggableSettings() shows nothing of traces that are not sent: %j", (environment) => {
-  const logged = loggableSettings(parseConfig({ LOG_FORMAT: "json", ...environment }));
-  expect(JSON.stringify(logged)).not.toMatch(/trac|otlp/);
-});
-
 test("parseConfig() refuses quotes in OpenTelemetry's own variables, if traces are sent", () => {
   const quoted = { OTEL_EXPORTER_OTLP_HEADERS: '"authorization=secret"' };
   expect(parseConfig(quoted).tracing).toBeUndefined();
