@@ -2,7 +2,7 @@
 import { lstatSync, statSync } from "node:fs";
 
 import { DatabaseError } from "../database.ts";
-import { databaseFile, walFile, walFileBytes } from "./path.ts";
+import { databaseFile, walFileBytes } from "./path.ts";
 
 /** The loss of a database's files or of its lock. No commit may be acknowledged after it. */
 export interface Loss {
@@ -31,7 +31,7 @@ export interface Loss {
  */
 export function watchFiles(path: string): () => Loss | undefined {
   const file = databaseFile(path);
-  const wal = walFile(path);
+  const wal = `${file}-wal`;
   const identity = requireIdentity(path);
   const walIdentity = requireIdentity(wal);
   const index = `${file}-shm`;

@@ -8,7 +8,7 @@ import type { DatabaseAccess } from "../adapter.ts";
 import { DatabaseError } from "../database.ts";
 import { howToRunOn } from "./advice.ts";
 import { requireUnmarked } from "./markers.ts";
-import { databaseFile, restoreDirectory, walFileBytes } from "./path.ts";
+import { databaseFile, RESTORE_SUFFIX, walFileBytes } from "./path.ts";
 import { accessFault, storageFault } from "./storage_fault.ts";
 import { readTrusted, requireTrustedPlace } from "./trust.ts";
 
@@ -58,7 +58,7 @@ function requireNoLeftovers(file: string): void {
 
   // Otherwise a server would create an empty database during a restore. node:sqlite also creates a file
   // that was moved away since it was checked.
-  const aside = restoreDirectory(file);
+  const aside = file + RESTORE_SUFFIX;
   if (isEmpty() && existsSync(aside)) {
     throw new DatabaseError(
       `a restore is running, or was interrupted, and its old files are in "${basename(aside)}": wait for it, or ${howToRunOn("restore BACKUP", file)}`,

@@ -88,15 +88,10 @@ export function syncDirectory(path: string): void {
   closeSync(directory);
 }
 
-/** Returns the path of a database's WAL. */
-export function walFile(path: string): string {
-  return `${databaseFile(path)}-wal`;
-}
-
 /** Returns the size of the WAL file, in bytes; 0 if it does not exist or cannot be reached. */
 export function walFileBytes(path: string): number {
   try {
-    return statSync(walFile(path), { throwIfNoEntry: false })?.size ?? 0;
+    return statSync(`${databaseFile(path)}-wal`, { throwIfNoEntry: false })?.size ?? 0;
   } catch {
     return 0;
   }
@@ -110,10 +105,5 @@ export const UNSYNCED_SUFFIX = "-unsynced";
 /** The suffixes of the files that SQLite and this program keep beside a database. */
 export const COMPANION_SUFFIXES = ["-wal", "-journal", "-shm", CORRUPT_SUFFIX, UNSYNCED_SUFFIX];
 
-/** The suffix of {@linkcode restoreDirectory}. */
+/** The suffix of the directory for the old files during a restore, which renames it at the end. */
 export const RESTORE_SUFFIX = "-replacing";
-
-/** Returns the directory for the old files during a restore. The restore renames it at the end. */
-export function restoreDirectory(file: string): string {
-  return file + RESTORE_SUFFIX;
-}

@@ -20,7 +20,7 @@ import {
   COMPANION_SUFFIXES,
   databaseFile,
   makeDirectory,
-  restoreDirectory,
+  RESTORE_SUFFIX,
   walFileBytes,
 } from "./path.ts";
 import { allTokens, tokenPages } from "./token_pages.ts";
@@ -178,7 +178,7 @@ const UNREADABLE =
 
 /** Returns the mode of the database, even if a restore was interrupted. */
 function modeOf(file: string): number {
-  const old = [file, join(restoreDirectory(file), basename(file))].find((path) => existsSync(path));
+  const old = [file, join(file + RESTORE_SUFFIX, basename(file))].find((path) => existsSync(path));
   return old === undefined ? 0o600 : statSync(old).mode;
 }
 
@@ -193,7 +193,7 @@ function modeOf(file: string): number {
  */
 async function replace(file: string, draft: Draft, source: string) {
   const { parent } = draft;
-  const aside = restoreDirectory(file);
+  const aside = file + RESTORE_SUFFIX;
   const kept = `${file}-replaced-${new Date().toISOString().replaceAll(":", "-")}`;
   const moved = `the old files are in "${aside}", and no server starts: run plant-store restore again`;
   let outcome = `Cannot restore "${source}"`;
