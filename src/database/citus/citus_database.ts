@@ -3,7 +3,6 @@ import { PlantStoreError } from "../../errors.ts";
 import type { PlantStore, StoreOutcome } from "../../group_commit/plant_store.ts";
 import type { NewPlant } from "../../plant/plant.ts";
 import type {
-  CreationOptions,
   DatabaseAccess,
   DatabaseMetric,
   ReadOptions,
@@ -35,13 +34,13 @@ const MAP_MS = 3_000;
 /** The time limit for loading the shard map, in milliseconds. */
 const MAP_TIMEOUT_MS = 10_000;
 
-/** Where to report on a cluster. */
-type Log = Required<Pick<ServingOptions, "onWarning" | "onInfo">>;
-
-/** Options of {@linkcode openCitus}. */
-interface OpenOptions extends Pick<CreationOptions, "onCreate">, Pick<ReadOptions, "onWarning"> {
+/** How to open a cluster. */
+interface OpenOptions
+  extends Pick<ServingOptions, "onCreate" | "onInfo">, Pick<ReadOptions, "onWarning"> {
   /** @default {"create"} */
   readonly access?: DatabaseAccess;
+  /** @default {false} */
+  readonly isServing?: boolean;
 }
 
 /**
@@ -50,18 +49,8 @@ interface OpenOptions extends Pick<CreationOptions, "onCreate">, Pick<ReadOption
  *
  * @throws {DatabaseError} If the database cannot be used now. The message says why, in one line.
  */
-export async function openCitus(
-  reached: Reached,
-  { access = "create", onCreate, onWarning = () => {} }: OpenOptions = {},
-): Promise<Database> {
-  const cluster = await openCluster(reached, {
-    access,
-    onCreate,
-    isServing: false,
-    onWarning,
-    onInfo() {},
-  });
-
+export async function openCitus(reached: Reached, options?: OpenOptions): Promise<Database> {
+  const cluster = await openCluster(reached, options);
   const { coordinator, nodes, add, settle } = cluster;
   const settleRead = () => withDatabaseError("read", reached.url.database, settle);
 
@@ -98,7 +87,7 @@ export async function openCitus(
  */
 export async function serveCitus(
   reached: Reached,
-  { makeQueue, create = false, onCreate, onWarning = () => {}, onInfo = () => {} }: ServingOptions,
+  { makeQueue, create = false, onCreate, onWarning, onInfo = () => {} }: ServingOptions,
 ): Promise<ServingDatabase> {
   const access = create ? "create" : "write";
 
@@ -149,16 +138,16 @@ async function untilOne(probes: readonly Promise<void>[]): Promise<void> {
   });
 }
 
-/** How {@linkcode openCluster} opens a cluster. */
-interface ClusterOptions extends Log, Pick<CreationOptions, "onCreate"> {
-  readonly access: DatabaseAccess;
-  readonly isServing: boolean;
-}
-
 /** Opens the coordinator and the shard map. Opens a node when a plant is first sent to it. */
 async function openCluster(
   reached: Reached,
-  { access, isServing, onCreate, ...log }: ClusterOptions,
+  {
+    access = "create",
+    isServing = false,
+    onCreate,
+    onWarning = () => {},
+    onInfo = () => {},
+  }: OpenOptions = {},
 ) {
   const { url, servers } = reached;
   await requireDistributed(reached, { create: access === "create", onCreate });
@@ -170,7 +159,7 @@ async function openCluster(
       isServing,
       maxInFlight: 1,
       acceptsDistributed: true,
-      onWarning: log.onWarning,
+      onWarning,
     }),
   );
   const map = stack.adopt(
@@ -185,8 +174,8 @@ async function openCluster(
     map: map.current,
     onUnreachable: map.refresh,
     onVerdict(node: NodeId, failure: unknown) {
-      if (failure === undefined) log.onInfo(`Node ${node} of Citus can store plants again`, {});
-      else log.onWarning(`Node ${node} of Citus cannot store plants`, { cause: failure });
+      if (failure === undefined) onInfo(`Node ${node} of Citus can store plants again`, {});
+      else onWarning(`Node ${node} of Citus cannot store plants`, { cause: failure });
     },
   };
   const nodeFor = (id: NodeId) =>

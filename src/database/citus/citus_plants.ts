@@ -34,7 +34,7 @@ type ByShard = ReadonlyMap<Shard, readonly bigint[]>;
  */
 export function statementsFor(map: ShardMap, onMoved: () => void): PlantStatements {
   return {
-    insert: (connection, plants) => insert(connection, plants),
+    insert,
     lockTable: (connection, plants) => lockShards(connection, byShard(map, plants)),
 
     async compare(connection, plants) {

@@ -1,15 +1,12 @@
-import type { Connection } from "../postgres/connection.ts";
 import { PostgresFailure } from "../postgres/errors.ts";
 import type { Work } from "../postgres/pool.ts";
+import type { PostgresHost } from "../postgres/url.ts";
 import { hashint8 } from "./hash.ts";
 
 /**
  * A node of a Citus cluster: its group in `pg_dist_node`. A promoted standby is another host of the same node.
  */
 export type NodeId = number;
-
-/** A server. */
-type Host = Connection["host"];
 
 /** A part of the table `plants`: the rows whose hash is within a range. */
 export interface Shard {
@@ -26,7 +23,7 @@ export interface ShardMap {
   /** All shards, ordered by `min`, without gaps. */
   readonly shards: readonly Shard[];
   /** The servers of each node, starting with the one that Citus uses. */
-  readonly hosts: ReadonlyMap<NodeId, readonly Host[]>;
+  readonly hosts: ReadonlyMap<NodeId, readonly PostgresHost[]>;
   /** The schema of `plants`, quoted. */
   readonly schema: string;
 }
@@ -36,7 +33,7 @@ interface ShardRow extends Shard {
   readonly max: number;
 }
 
-interface ServerRow extends Host {
+interface ServerRow extends PostgresHost {
   readonly node: NodeId;
 }
 
@@ -66,14 +63,14 @@ const NODES = `SELECT groupid AS node, nodename AS host, nodeport AS port
  * @throws {PostgresFailure} `UNSAFE` if a hash has no shard, or several copies.
  */
 export function shardMapReader(): Work<ShardMap> {
-  const known = new Map<string, Host>();
+  const known = new Map<string, PostgresHost>();
 
   return async ({ query }) => {
     const shards = await query<ShardRow>(SHARDS);
     const servers = await query<ServerRow>(NODES);
     requireOneCopyOfAll(shards);
 
-    const hosts = new Map<NodeId, Host[]>();
+    const hosts = new Map<NodeId, PostgresHost[]>();
     for (const { node, host, port } of servers) {
       const server = known.getOrInsert(`${host}:${port}`, { host, port });
       hosts.getOrInsertComputed(node, () => []).push(server);
