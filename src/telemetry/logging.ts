@@ -143,12 +143,9 @@ function json(): TextFormatter {
  * Escapes characters that JSON permits but a terminal obeys, such as U+202E, which reverses text.
  */
 function escapedJson(line: string): string {
-  return line.replace(/[^\P{C}\n]/gu, (character) =>
-    Array.from(
-      { length: character.length },
-      (_, index) => `\\u${character.charCodeAt(index).toString(16).padStart(4, "0")}`,
-    ).join(""),
-  );
+  // JSON escapes the UTF-16 code units of a character.
+  const escapeUnit = (unit: string) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  return line.replace(/[^\P{C}\n]/gu, (character) => character.split("").map(escapeUnit).join(""));
 }
 
 /**
