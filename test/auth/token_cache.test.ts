@@ -158,36 +158,6 @@ test("tokenCache() learns of tokens made and revoked elsewhere when it is refres
   expect(list).toHaveBeenCalledTimes(4);
 });
 
-test("tokenCache() knows why a token is refused, and accepts one that has not expired when the clock is set back", async () => {
-  const fixture = await tokenFixture(
-    record("expiring", { expiresAt: after(1_000) }),
-    record("revoked"),
-    record("static-token-0123456789"),
-  );
-  await fixture.tokens.revoke("revoked", after(1_000));
-  await fixture.tokens.revoke("static-token-0123456789", after(1_000));
-
-  const cache = await fixture.cache(["static-token-0123456789"]);
-  const refusal = (token: string) => {
-    const verdict = cache.authenticate(token);
-    return verdict.ok ? "accepted" : verdict.reason;
-  };
-
-  const refusals = () => ["expiring", "revoked", "static-token-0123456789"].map(refusal);
-  for (const [milliseconds, expected] of [
-    [365 * 86_400_000, '"expiring" is expired'],
-    [999, "accepted"],
-  ] as const) {
-    fixture.now = after(milliseconds).getTime();
-    await cache.refresh();
-    expect(refusals()).toEqual([
-      expected,
-      '"revoked" is revoked',
-      '"static-token-0123456789" is revoked',
-    ]);
-  }
-});
-
 test("tokenCache() reads nothing again when another process stores plants or uses in SQLite", async () => {
   using directory = emptyDirectory();
   const path = directory.at("plants.db");
