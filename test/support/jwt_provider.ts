@@ -11,6 +11,7 @@ import {
 import type { Verdict } from "../../src/auth/authenticate.ts";
 import { jwtAuthenticator, type JwtOptions } from "../../src/auth/jwt/jwt.ts";
 import { PlantStoreError, statusOf } from "../../src/errors.ts";
+import { freePort } from "./program.ts";
 
 /** The issuer that is accepted. */
 export const ISSUER = "https://id.example.com/";
@@ -136,10 +137,11 @@ export function jwksServer(...keys: readonly SigningKey[]) {
   let requests = 0;
   let held: { readonly asked: () => void; readonly released: Promise<void> } | undefined;
   let response = jwkSet(keys.map(({ jwk }) => jwk));
-  let server = serve(0);
-  const { port = 0 } = server;
+  // While it is away, the kernel gives no other test its port.
+  const port = freePort();
+  let server = serve();
 
-  function serve(port: number) {
+  function serve() {
     return Bun.serve({
       hostname: "127.0.0.1",
       port,
@@ -181,7 +183,7 @@ export function jwksServer(...keys: readonly SigningKey[]) {
     leave: () => server.stop(true),
     /** Comes back where it was. */
     comeBack: () => {
-      server = serve(port);
+      server = serve();
     },
 
     async [Symbol.asyncDispose]() {
