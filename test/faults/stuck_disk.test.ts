@@ -160,7 +160,8 @@ test.concurrent.skipIf(skipsShim())(
 test.concurrent.skipIf(skipsShim())(
   "SIGTERM while the disk hangs ends the server after a response to every request",
   async () => {
-    await using stuck = await stuckServer({ SHUTDOWN_TIMEOUT_MS: "1000" }, 20);
+    // A process that is kept waiting for all of it ends without its responses.
+    await using stuck = await stuckServer({ SHUTDOWN_TIMEOUT_MS: "4000" }, 20);
     stuck.child.kill("SIGTERM");
     expect(await stuck.responses()).toEqual([{ "503/5032": 1 }, { "503/5032": 19 }]);
     // Everybody has a response and nothing acknowledged is lost: what the signal asked for is done.
