@@ -5,8 +5,6 @@ import { pathToFileURL } from "node:url";
 import { eventLoopTurn } from "../../src/async/timers.ts";
 import { PLANT_FIELDS } from "../../src/plant/plant.ts";
 import { fuzzCases, sendFuzzCases } from "../faults/fuzz.ts";
-import { app } from "../runtimes/app.ts";
-import { fetchRequest } from "../support/app.ts";
 import { TOKEN } from "../support/client.ts";
 import { installPackage } from "../support/installed_package.ts";
 import {
@@ -24,7 +22,7 @@ import { memoryOf } from "../support/proc.ts";
 import { exitCodeOf, ROOT, skipsProc, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { readError, readPlant } from "../support/responses.ts";
 import { scaled } from "../support/scale.ts";
-import { type FramedRequest, REFUSED, WIRE_CASES, type WireCase } from "./wire_cases.ts";
+import { REFUSED, WIRE_CASES, type WireCase } from "./wire_cases.ts";
 
 // What is on the wire, whatever serves the app: one suite, on every runtime.
 setDefaultTimeout(TEST_TIMEOUT_MS);
@@ -112,37 +110,14 @@ for (const runtime of RUNTIMES) {
 
 // One request on each connection
 
-describe("in process", () => {
-  eachCase(isForFetch, async ({ before, request }) => {
-    if (before !== undefined) expect(await fetched(before)).toMatchObject({ status: 200 });
-    return await fetched(request as FramedRequest);
-  });
-});
-
-/** Whether `fetch` of the web takes the method, and the path and the Host are parts of a URL. */
-function isForFetch({ request, verdict }: WireCase): boolean {
-  if (request === undefined || verdict === REFUSED) return false;
-  return request.method !== "TRACE" && request.path.startsWith("/") && request.host !== "";
-}
-
-/** What the app responds to a request as the runtimes' servers give it. */
-async function fetched({
-  host = "localhost",
-  chunkSize,
-  ...request
-}: FramedRequest): Promise<WireResponse> {
-  const framing =
-    chunkSize === undefined ? { host } : { host, chunks: chunksOf(request.body, chunkSize) };
-  const response = await app.fetch(fetchRequest(request, framing));
-  return { status: response.status, headers: response.headers, body: await response.text() };
-}
-
-function* chunksOf(bytes: Uint8Array, size: number): Generator<Uint8Array> {
-  for (let at = 0; at < bytes.length; at += size) yield bytes.subarray(at, at + size);
-}
+/** How many requests are on their way at once. */
+const CONNECTIONS = 16;
 
 function onConnections({ runtime, server }: Subject): void {
   const isOwn = (wireCase: WireCase) => runtime.isTestApp || !wireCase.isForTestApp;
+  const groups = Object.entries(WIRE_CASES).map(
+    ([group, cases]) => [group, cases.filter(isOwn)] as const,
+  );
   const send = async ({ before, bytes }: WireCase) => {
     const connection = await connect(server().url);
     if (before !== undefined)
@@ -151,21 +126,6 @@ function onConnections({ runtime, server }: Subject): void {
     connection.close("reset");
     return response;
   };
-
-  eachCase(isOwn, send, runtime.kind);
-}
-
-/** How many requests are on their way at once. */
-const CONNECTIONS = 16;
-
-function eachCase(
-  isOwn: (wireCase: WireCase) => boolean,
-  send: (wireCase: WireCase) => Promise<WireResponse | undefined>,
-  kind?: ModuleRuntime["kind"],
-): void {
-  const groups = Object.entries(WIRE_CASES).map(
-    ([group, cases]) => [group, cases.filter(isOwn)] as const,
-  );
 
   test.each(groups.filter(([, own]) => own.length > 0))(
     "each request gets its response: %s",
@@ -180,7 +140,7 @@ function eachCase(
       };
       await Promise.all(Array.from({ length: CONNECTIONS }, sendUnsent));
       const expected = own.map(
-        ({ what, verdict, elsewhere }) => `${what}: ${(kind && elsewhere?.[kind]) ?? verdict}`,
+        ({ what, verdict, elsewhere }) => `${what}: ${elsewhere?.[runtime.kind] ?? verdict}`,
       );
 
       expect(seen).toEqual(expected);

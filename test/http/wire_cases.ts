@@ -38,7 +38,7 @@ type Verdict = string;
 export const REFUSED: Verdict = "refused";
 
 /** A request, and how it is written down. */
-export interface FramedRequest extends WireRequest {
+interface FramedRequest extends WireRequest {
   /** @default "localhost" */
   readonly host?: string;
   /** The size of the chunks that its body comes in. @default it has a Content-Length */

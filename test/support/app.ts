@@ -27,12 +27,10 @@ export function testApp(options: Partial<AppOptions> = {}) {
  */
 export function fetchRequest(
   request: WireRequest,
-  {
-    host = "localhost:3000",
-    chunks,
-  }: { readonly host?: string; readonly chunks?: Iterable<Uint8Array> } = {},
+  { chunks }: { readonly chunks?: Iterable<Uint8Array> } = {},
 ): Request {
   const { method, path, body } = request;
+  const host = "localhost:3000";
   const headers = new Headers([["host", host], ...headersOf(request)]);
   if (chunks === undefined) headers.set("content-length", String(body.length));
   const hasBody = method !== "GET" && method !== "HEAD";
