@@ -1,7 +1,9 @@
 import { closeSync, existsSync, fsyncSync, openSync, renameSync, rmSync } from "node:fs";
 import { dirname } from "node:path";
 
+import { sleepSync } from "../../async/timers.ts";
 import { reasonOf } from "../../errors.ts";
+import { DatabaseError } from "../database.ts";
 import { howToRunOn, inShell } from "./advice.ts";
 import type { SqliteConnection } from "./driver.ts";
 import type { Loss } from "./file_identity.ts";
@@ -11,7 +13,11 @@ import { makeDirectory, syncDirectory } from "./path.ts";
 export interface Saving {
   /** Called with the path of the copy before the copy begins: copying may take seconds. */
   onSaving(saved: string): void;
-  /** Takes SQLite's exclusive lock on a file. Throws if another process has the file open. */
+  /**
+   * Takes SQLite's exclusive lock on a file.
+   *
+   * @throws {DatabaseError} If another process has the file open.
+   */
   lock(file: string): Disposable;
 }
 
@@ -73,18 +79,25 @@ export function saveFile(
  * moved and fsynced.
  */
 function moveWal(connection: SqliteConnection, lock: () => Disposable): boolean {
-  try {
-    using _ = lock();
-    // The background thread may be running a checkpoint.
-    connection.exec("PRAGMA busy_timeout = 1000");
-    const [[busy] = []] = connection.query("PRAGMA wal_checkpoint(TRUNCATE)").values();
-    return Number(busy) === 0;
-  } catch {
-    // Another process has opened the file that is at the path, and may use this WAL or a new one. Or the
-    // disk is full.
-    return false;
+  // Another process that has opened the file at the path may use this WAL, or a new one. A command has it
+  // open for a moment only, as another thread may be running a checkpoint.
+  for (let attempt = 0; attempt < MOVE_ATTEMPTS; attempt++) {
+    if (attempt > 0) sleepSync(MOVE_PAUSE_MS);
+    try {
+      using _ = lock();
+      const [[busy] = []] = connection.query("PRAGMA wal_checkpoint(TRUNCATE)").values();
+      if (Number(busy) === 0) return true;
+    } catch (error) {
+      // The disk may be full. After a failed fsync, a second one would hide it.
+      if (!(error instanceof DatabaseError)) return false;
+    }
   }
+  return false;
 }
+
+/** A second in all. */
+const MOVE_ATTEMPTS = 50;
+const MOVE_PAUSE_MS = 20;
 
 /**
  * Creates an empty draft, and picks a free name for the copy: another server of the same file may be

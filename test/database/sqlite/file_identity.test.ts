@@ -1,6 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { renameSync, rmSync, symlinkSync } from "node:fs";
+import { renameSync, rmSync, statSync, symlinkSync } from "node:fs";
 
+import { DatabaseError } from "../../../src/database/database.ts";
 import { connect } from "../../../src/database/sqlite/bun_driver.ts";
 import { sqliteDatabase } from "../../../src/database/sqlite/sqlite_database.ts";
 import { fern } from "../../support/plants.ts";
@@ -35,4 +36,27 @@ test.each(LOSSES)("%s is noticed while the database is open", async (_what, lose
 
   lose(directory.at);
   await expect(add()).rejects.toMatchObject({ code: "storage_unavailable" });
+});
+
+test("a WAL is moved out of the way of a new file that another process has open for a moment", async () => {
+  using directory = emptyDirectory();
+  const [path, other] = [directory.at("plants.db"), directory.at("other.db")];
+  for (const name of [path, other]) connect(name).close();
+
+  let attempts = 0;
+  const saving = {
+    onSaving() {},
+    lock() {
+      if (++attempts < 3) throw new DatabaseError("another process has it open");
+      return new DisposableStack();
+    },
+  };
+  await using database = sqliteDatabase(connect(path), { saving });
+  const add = () => database.plants.add([FERN], { timeoutMs: 1_000 });
+  expect(await add()).toEqual(["added"]);
+
+  renameSync(other, path);
+  await expect(add()).rejects.toMatchObject({ code: "storage_unavailable" });
+  // A new process would apply it to the new file.
+  expect(statSync(`${path}-wal`).size).toBe(0);
 });
