@@ -373,7 +373,6 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
   );
 
   test.concurrent("says in one line what is wrong with a database, and ends", async () => {
-    using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
     const { port } = cluster();
     const refused = [
       [
@@ -382,29 +381,9 @@ describe.skipIf(skipsCluster())("plant-store on PostgreSQL", () => {
         '"postgres://…": a host on a network needs sslmode',
       ],
       [
-        "postgres://secret:wrong-sesame@127.0.0.1/plants?sslmode=no",
-        2,
-        "expected sslmode to be disable, require,",
-      ],
-      [
         `postgres://secret:wrong-sesame@127.0.0.1:${port}/postgres?${CONNECT_TIMEOUT}`,
         1,
         "it rejects this user or password (28P01)",
-      ],
-      [
-        `postgres://postgres@127.0.0.1:${port}/missing?${CONNECT_TIMEOUT}\r\n`,
-        1,
-        "it has no such database (3D000)",
-      ],
-      [
-        `postgres://postgres@127.0.0.1:1/postgres?connect_timeout=10 `,
-        1,
-        "127.0.0.1:1: connection refused",
-      ],
-      [
-        `postgres://a@127.0.0.1:${silent.port}/b?connect_timeout=1`,
-        1,
-        "it did not respond in time",
       ],
     ] as const;
 
