@@ -145,26 +145,22 @@ const STATEMENTS: PlantStatements = {
 };
 
 /**
- * Adds a batch in one statement, which is its own transaction. A second statement compares the plants
+ * Returns the function that adds the batches of one store.
+ *
+ * It adds a batch in one statement, which is its own transaction. A second statement compares the plants
  * whose ids were taken: only a later statement sees rows that another transaction has just committed.
  *
  * A plant whose id another transaction holds is `unavailable`. Its id is remembered, and kept out of
  * the next batches.
- *
- * @param deadline When the caller gives up, by `performance.now()`.
  */
-type AddBatch = (
-  connection: Connection,
-  batch: readonly NewPlant[],
-  deadline: number,
-  statements?: PlantStatements,
-) => Promise<readonly StoreOutcome[]>;
-
-/** Returns the function that adds the batches of one store. It remembers the ids that are locked. */
-export function batchAdder(): AddBatch {
+export function batchAdder() {
   const held = new HeldIds();
-  return (connection, batch, deadline, statements = STATEMENTS) =>
-    addBatch(batch, { connection, statements, held, deadline });
+  return (
+    connection: Connection,
+    batch: readonly NewPlant[],
+    deadline: number,
+    statements = STATEMENTS,
+  ) => addBatch(batch, { connection, statements, held, deadline });
 }
 
 async function addBatch(
@@ -207,6 +203,7 @@ interface Adding {
   readonly connection: Connection;
   readonly statements: PlantStatements;
   readonly held: HeldIds;
+  /** When the caller gives up, by `performance.now()`. */
   readonly deadline: number;
 }
 

@@ -17,7 +17,7 @@ const PARAMETERS = [
   "application_name",
 ] as const;
 
-type Parameters = Readonly<Partial<Record<(typeof PARAMETERS)[number], string>>>;
+type UrlParameters = Readonly<Partial<Record<(typeof PARAMETERS)[number], string>>>;
 
 /**
  * Parses a connection URI of libpq, with one host or several; the scheme may be `citus`, too
@@ -108,7 +108,7 @@ function parseHost(text: string): PostgresHost {
   throw new RangeError("expected hosts as HOST or HOST:PORT, separated by commas");
 }
 
-function parseParameters(query: string): Parameters {
+function parseParameters(query: string): UrlParameters {
   const parameters = new Map<string, string>();
 
   for (const pair of query.split("&").filter((text) => text !== "")) {
@@ -140,7 +140,7 @@ const SSL_MODES = ["disable", "require", "verify-ca", "verify-full"] as const;
 
 /** Parses the TLS parameters. libpq's default, `prefer`, may send plants and the password in plaintext. */
 function parseTls(
-  { sslmode: mode, sslrootcert, sslcert, sslkey }: Parameters,
+  { sslmode: mode, sslrootcert, sslcert, sslkey }: UrlParameters,
   hosts: readonly PostgresHost[],
 ) {
   const sslmode = SSL_MODES.find((known) => known === mode);
