@@ -59,17 +59,6 @@ test.concurrent.each([
 );
 
 test.concurrent.skipIf(skipsWithout("bash", "bash"))(
-  "AUTH_TOKENS_FILE may be a process substitution of a shell",
-  async () => {
-    using directory = emptyDirectory();
-    writeFileSync(directory.at("secret"), TOKEN);
-    const program = shell('AUTH_TOKENS_FILE=<(cat secret) exec "$@"', "bash");
-    await using server = await startServer({ program, cwd: directory.path });
-    expect((await post(server.url)).status).toBe(200);
-  },
-);
-
-test.concurrent.skipIf(skipsWithout("bash", "bash"))(
   "DATABASE_URL_FILE may be a process substitution of a shell",
   async () => {
     using directory = emptyDirectory();
@@ -126,7 +115,6 @@ const REFUSED: readonly (readonly [
   text: string | undefined,
   says: string,
 ])[] = [
-  ["AUTH_TOKENS_FILE", "missing", undefined, NOT_SHOWN],
   ["AUTH_TOKENS_FILE", TOKEN, undefined, NOT_SHOWN],
   [
     "AUTH_TOKENS_FILE",
