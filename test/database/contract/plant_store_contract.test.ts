@@ -18,7 +18,6 @@ import {
   samePlant,
   sizeOf,
 } from "../../../src/plant/plant.ts";
-import { databaseContract } from "../../support/database_contract.ts";
 import { fern, OPTIONAL_TEXT, TEXT } from "../../support/plants.ts";
 import { TEST_TIMEOUT_MS } from "../../support/program.ts";
 import { virtualTime } from "../../support/virtual_time.ts";
@@ -327,21 +326,6 @@ test("plantStoreContract() says which values a store takes for each other", asyn
   });
   const tags = plantStoreContract(open).find(({ name }) => name === `PlantStore.${TAGS}`);
   await expect(tags?.run()).rejects.toThrow('The store takes other values for "\\u00e9"');
-});
-
-test("databaseContract() finds a plant that a probe stored, whatever its id", async () => {
-  const open = async () => {
-    const database = memoryDatabase();
-    const probe = async () =>
-      void (await database.plants.add([fern({ id: 12_345n, [TEXT]: "probe" })], {
-        timeoutMs: 1_000,
-      }));
-    return { ...database, plants: { ...database.plants, probe } };
-  };
-
-  expect(await failingCases(databaseContract(open))).toEqual([
-    "Database.pages() is empty after plants.probe()",
-  ]);
 });
 
 async function failingCases(cases: readonly ContractCase[]): Promise<string[]> {
