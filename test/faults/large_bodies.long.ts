@@ -13,6 +13,7 @@ const MEGABYTE = 2 ** 20;
 /** How a body is framed. */
 const FRAMINGS = {
   sent: [`Content-Length: ${BODY.length}\r\n\r\n`, BODY],
+  "sent with two lengths": [`Content-Length: ${BODY.length}\r\n`.repeat(2) + "\r\n", BODY],
   chunked: [`Transfer-Encoding: chunked\r\n\r\n${BODY.length.toString(16)}\r\n`, BODY],
 } as const;
 
@@ -23,6 +24,7 @@ test.skipIf(skipsProc()).each([
   ["sent", "no token", "", "401/4011"],
   // While a JWT waits for the keys of its provider, nobody reads the body: Bun must not gather it.
   ["sent", "a JWT whose provider is silent", JWT, "503/5031"],
+  ["sent with two lengths", "a token", TOKEN, "413/4131"],
   ["chunked", "a token", TOKEN, "413/4131"],
   ["chunked", "no token", "", "401/4011"],
   ["chunked", "a JWT whose provider is silent", JWT, "503/5031"],
