@@ -76,11 +76,12 @@ export const DAMAGES = {
 /** A way to damage a file. */
 export type Damage = keyof typeof DAMAGES;
 
-/** Damages pages of a database of {@linkcode makeLargeDatabase} that is not in use. */
+/** Damages pages of a database of {@linkcode makeLargeDatabase}. A server that has it open finds no others. */
 export function damage(path: string, what: Damage): void {
   const bytes = readFileSync(path);
   DAMAGES[what](pagesOf(bytes, path));
-  writeFileSync(path, bytes);
+  // In place: a file that is made anew is empty for a moment.
+  writeFileSync(path, bytes, { flag: "r+" });
 }
 
 type Pages = ReturnType<typeof pagesOf>;
