@@ -13,9 +13,10 @@ import { type Damage, damage, largeDatabase } from "../support/damage.ts";
 import { verdictOf } from "../support/load.ts";
 import { mutant } from "../support/mutant.ts";
 import { fern } from "../support/plants.ts";
-import { exitCodeOf, LONG_TEST_TIMEOUT_MS, startServer } from "../support/program.ts";
+import { exitCodeOf, LONG_TEST_TIMEOUT_MS, start, startServer } from "../support/program.ts";
 import { stop } from "./health.ts";
 import { LONG_REST } from "./mutations.ts";
+import { onFreePort, urlOf } from "./settle.ts";
 
 setDefaultTimeout(LONG_TEST_TIMEOUT_MS);
 
@@ -41,14 +42,15 @@ const REFUSED = {
  * A server starts on a damaged file, stores plants, and ends when its check has found the damage.
  *
  * The check begins a second after the start, and plants are refused for a moment before the end. On
- * a busy machine the client may miss either of them: no plant is stored, or none is refused. Then
- * the run says nothing, and is repeated.
+ * a busy machine the client may miss either of them: no plant is stored, or none is refused; or the
+ * server ends before it listens. Then the run says nothing, and is repeated.
  */
 async function serveUntilFound(store: Home, what: Damage): Promise<void> {
   for (let triesLeft = 5; ; triesLeft--) {
     damage(store.database, what);
-    await using server = await startServer(store.options);
-    const responses = await postUntilGone(server.url);
+    await using server = start(onFreePort(store.options));
+    const url = await urlOf(server);
+    const responses = url === undefined ? [] : await postUntilGone(url);
     expect(await exitCodeOf(server.child)).toBe(1);
 
     const errors = (await server.stderr.end).match(/^.*Stopping: the storage failed.*$/gm);
