@@ -54,9 +54,11 @@ function ownerFault(path: string, file: string): string {
 
   const suffix = path.startsWith(file) ? path.slice(file.length) : "";
   if (suffix !== "") return `"${basename(path)}" beside it ${foreignFault(lstatSync(path), file)}`;
-  const whose = `${path === file ? "it" : "its directory"} belongs to uid ${uid}`;
-  // No command to copy: the directory may be /srv.
-  return `${whose}; choose another database with --database, run this as its owner, or give it to uid ${ownUser()}`;
+  const belongs = `belongs to uid ${uid}; choose another database with --database`;
+  // No command to copy: the directory may be /srv, where its owner, such as root, would create a second database.
+  return path === file
+    ? `it ${belongs}, run this as its owner, or give it to uid ${ownUser()}`
+    : `its directory ${belongs}, or give that directory to uid ${ownUser()}`;
 }
 
 /** SQLite needs a few pages for the WAL and its index, in bytes. */
