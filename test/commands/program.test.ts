@@ -1,6 +1,7 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 
 import { SCOPES } from "../../src/auth/authenticate.ts";
+import { declareProgram } from "../../src/commands/program.ts";
 import { DATABASE_URLS } from "../../src/database/databases.ts";
 import { SETTINGS } from "../../src/settings/settings.ts";
 import { post } from "../support/client.ts";
@@ -11,51 +12,26 @@ import { runCommand } from "../support/stream_io.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
 
-/** Every command, with the arguments and the flags that it has. */
-const COMMANDS = [
-  {
-    command: "serve",
-    args: "",
-    flags: ["--check", "--settings", "--host", "--port", "--database"],
-  },
-  {
-    command: "token create",
-    args: " <name>",
-    flags: ["--expires", "--scope", "--database", "--settings"],
-  },
-  { command: "token list", args: "", flags: ["--json", "--database", "--settings"] },
-  { command: "token revoke", args: " <name>", flags: ["--database", "--settings"] },
-  { command: "token delete", args: " <name>", flags: ["--yes", "--database", "--settings"] },
-  { command: "token prune", args: "", flags: ["--database", "--settings"] },
-  { command: "plant get", args: " <id...>", flags: ["--database", "--settings"] },
-  { command: "plant delete", args: " <id...>", flags: ["--yes", "--database", "--settings"] },
-  { command: "plant count", args: "", flags: ["--database", "--settings"] },
-  { command: "export", args: "", flags: ["--format", "--database", "--settings"] },
-  {
-    command: "import",
-    args: " <source>",
-    flags: ["--tokens", "--json", "--database", "--settings"],
-  },
-  { command: "backup", args: " <target>", flags: ["--keep", "--json", "--database", "--settings"] },
-  { command: "restore", args: " <backup>", flags: ["--json", "--database", "--settings"] },
-  { command: "check", args: "", flags: ["--json", "--database", "--settings"] },
-  { command: "migrate", args: "", flags: ["--dry-run", "--database", "--settings"] },
-  { command: "openapi", args: "", flags: ["--server"] },
-  { command: "licenses", args: "", flags: [] },
-];
+/** Every command. What each takes is in `compatibility.json`: versions 1.x only add to it. */
+const COMMANDS = declareProgram(async () => {}).commands.flatMap((command) =>
+  command.commands.length === 0
+    ? [{ command: command.name(), options: command.options }]
+    : command.commands.map((sub) => ({
+        command: `${command.name()} ${sub.name()}`,
+        options: sub.options,
+      })),
+);
 
 /** A server that starts by mistake ends at once. */
 const call = (...args: string[]) => runCommand(args, {}, { stop: AbortSignal.abort() });
 
 test.each(COMMANDS)(
-  "$command --help shows its arguments, its flags and an example",
-  async ({ command, args, flags }) => {
+  "$command --help shows its usage, its flags and an example",
+  async ({ command, options }) => {
     const help = await call(...command.split(" "), "--help");
     expect(help).toMatchObject({ exitCode: 0, stderr: "" });
-    expect(help.stdout).toStartWith(`Usage: plant-store ${command} [options]${args}\n`);
-    expect(Array.from(help.stdout.matchAll(/^ {2}(--[\w-]+)/gm), ([, flag]) => flag)).toEqual(
-      flags,
-    );
+    expect(help.stdout).toStartWith(`Usage: plant-store ${command} [options]`);
+    for (const { flags } of options) expect(help.stdout).toContain(`\n  ${flags}`);
     expect(help.stdout).toContain(`\nExample:\n  plant-store ${command}`);
     expect(help.stdout).not.toContain("default: none");
     // Whichever way it is asked for.
