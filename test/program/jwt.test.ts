@@ -106,15 +106,9 @@ const BROKEN: readonly (readonly [response: string, says: string])[] = [
   ],
 ];
 
-const DISCOVERY = '{"jwks_uri":"https://id.example.org/keys?key=query-secret"}';
-
 test.each<readonly [response: string | undefined, says: string]>([
   ...BROKEN,
   [undefined, "nothing listens there (ECONNREFUSED)"],
-  [
-    `${OK}content-length: ${DISCOVERY.length}\r\n\r\n${DISCOVERY}`,
-    "The JWKS URL returned the discovery document: use its jwks_uri, https://id.example.org/keys",
-  ],
 ])(
   "no query of AUTH_JWKS_URL gets into the log, and no advice of the runtime: %j",
   async (response, says) => {

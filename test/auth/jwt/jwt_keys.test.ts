@@ -591,7 +591,7 @@ test.each<[string, CannedResponse, string]>([
     () =>
       Response.json({
         issuer: "https://id.example.com/",
-        jwks_uri: "https://id.example.com/keys?key=secret",
+        jwks_uri: "https://me:secret@id.example.com/keys?key=secret#secret",
       }),
     "The JWKS URL returned the discovery document: use its jwks_uri, https://id.example.com/keys",
   ],
