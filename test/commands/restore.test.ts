@@ -136,16 +136,12 @@ test("restore replaces a file that is not a database, and creates one that is mi
   ]);
 });
 
-test.each(["import lines", "token create greenhouse"])(
-  "%s may be the first to open a restored backup",
-  async (command) => {
-    using here = await world();
-    writeFileSync(here.at("lines"), RESTORED);
-    expect(await here.call("backup", "copy.db")).toMatchObject({ exitCode: 0 });
-    expect(await here.call("restore", "copy.db")).toMatchObject({ exitCode: 0 });
-    expect(await here.call(...command.split(" "))).toMatchObject({ exitCode: 0 });
-  },
-);
+test("a command that writes may be the first to open a restored backup", async () => {
+  using here = await world();
+  expect(await here.call("backup", "copy.db")).toMatchObject({ exitCode: 0 });
+  expect(await here.call("restore", "copy.db")).toMatchObject({ exitCode: 0 });
+  expect(await here.call("token", "create", "greenhouse")).toMatchObject({ exitCode: 0 });
+});
 
 type World = Awaited<ReturnType<typeof world>>;
 

@@ -9,11 +9,6 @@ import {
 import { PlantStoreError } from "../../../src/errors.ts";
 
 const WORDS: readonly (readonly [code: string, words: string])[] = [
-  ["CERT_HAS_EXPIRED", "its certificate, or one above it, has expired"],
-  [
-    "CERT_NOT_YET_VALID",
-    "its certificate, or one above it, is not valid yet: check the clocks of both machines",
-  ],
   ["25P04", "transaction_timeout ended the session: raise it for the role or the database"],
   ["57014", "the statement was cancelled, or took longer than its statement_timeout"],
   ["57P01", "a shutdown or pg_terminate_backend() ended the connection"],
@@ -22,7 +17,6 @@ const WORDS: readonly (readonly [code: string, words: string])[] = [
     "WRAPAROUND",
     "it has no transaction ids left: end old transactions, then VACUUM the oldest database",
   ],
-  ["ERR_POSTGRES_CONNECTION_REFUSED", "connection refused, or unknown host name"],
   ["EACCES", "sslrootcert, sslcert or sslkey names a file that this user may not read"],
 ];
 
