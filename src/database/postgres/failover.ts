@@ -192,6 +192,8 @@ async function connectToFirst({
 
       if (attempts.size === 0 || performance.now() >= end) break;
       await Promise.race([pause(backoffMs(round, LONGEST_PAUSE_MS)), ...attempts.values()]);
+      // The last one has failed meanwhile.
+      if (attempts.size === 0) break;
     }
 
     await Promise.all(attempts.values());

@@ -555,6 +555,17 @@ describe.skipIf(skipsCluster())("failover()", () => {
     },
   );
 
+  test.concurrent("asks a server once that needs more than a second to refuse", async () => {
+    using slow = startProxy(cluster().port, { delayMs: 600 });
+    await cluster().run(
+      "CREATE ROLE reading LOGIN",
+      "ALTER ROLE reading SET default_transaction_read_only = on",
+    );
+    const url = `postgres://reading@127.0.0.1:${slow.port}/postgres?connect_timeout=60`;
+    expect(await failureOf(url)).toMatchObject({ code: "25006" });
+    expect(slow.connections()).toBe(1);
+  });
+
   test.concurrent(
     "tries the next host after a second, however long the previous one takes",
     async () => {
