@@ -380,10 +380,10 @@ describe.skipIf(skipsCluster())("failover()", () => {
     });
 
     // The other one may be back in a moment.
-    expect(await failureOf(through(bad, "127.0.0.1:1"))).toEqual({
-      code: "NO_SERVER",
-      message: expect.stringContaining(`${reason}; 127.0.0.1:1: connection refused`),
-    });
+    const { code, message } = await failureOf(through(bad, "127.0.0.1:1"));
+    expect(code).toBe("NO_SERVER");
+    // On a busy machine, the second one may fail first.
+    for (const why of [reason, "127.0.0.1:1: connection refused"]) expect(message).toContain(why);
   });
 
   test.each([
