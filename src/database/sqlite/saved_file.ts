@@ -42,7 +42,9 @@ export function saveFile(
   { onSaving, lock }: Saving,
 ): string {
   if (lost === "index") return `${reason}; nothing is lost`;
-  if (lost === "wal" && moveWal(connection, () => lock(file)))
+  // Never wait: a process that opens the file now begins a new WAL beside the old index. Once it has written,
+  // only a copy that was made before has the content.
+  if (lost === "wal" && moveWal(connection, () => lock(file), 1))
     return `${reason}; what it held is in "${file}" now, and nothing is lost`;
 
   try {
@@ -70,7 +72,7 @@ export function saveFile(
     return `${reason}, and cannot be saved beside it (${reasonOf(error)}): unless it was only moved, what is not in a backup is lost`;
   } finally {
     // A new process would apply the WAL to the file that is there now.
-    if (lost === "replaced") moveWal(connection, () => lock(file));
+    if (lost === "replaced") moveWal(connection, () => lock(file), MOVE_ATTEMPTS);
   }
 }
 
@@ -78,12 +80,18 @@ export function saveFile(
  * Moves the WAL into the database file that the connection has open. Returns whether all of it was
  * moved and fsynced.
  */
-function moveWal(connection: SqliteConnection, lock: () => Disposable): boolean {
+function moveWal(
+  connection: SqliteConnection,
+  lock: () => Disposable,
+  maxAttempts: number,
+): boolean {
   // Another process that has opened the file at the path may use this WAL, or a new one. A command has it
   // open for a moment only, as another thread may be running a checkpoint.
-  for (let attempt = 0; attempt < MOVE_ATTEMPTS; attempt++) {
+  for (let attempt = 0; attempt < maxAttempts; attempt++) {
     if (attempt > 0) sleepSync(MOVE_PAUSE_MS);
     try {
+      // Otherwise each attempt would wait for a reader of the old file, such as Litestream.
+      connection.exec("PRAGMA busy_timeout = 0");
       using _ = lock();
       const [[busy] = []] = connection.query("PRAGMA wal_checkpoint(TRUNCATE)").values();
       if (Number(busy) === 0) return true;

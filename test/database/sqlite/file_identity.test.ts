@@ -60,3 +60,51 @@ test("a WAL is moved out of the way of a new file that another process has open 
   // A new process would apply it to the new file.
   expect(statSync(`${path}-wal`).size).toBe(0);
 });
+
+test("a removed WAL is copied at once if another process has the file open", async () => {
+  using directory = emptyDirectory();
+  const path = directory.at("plants.db");
+  connect(path).close();
+
+  let attempts = 0;
+  const saving = {
+    onSaving() {},
+    lock() {
+      // That process may end, after it has written to a WAL of its own.
+      if (++attempts === 1) throw new DatabaseError("another process has it open");
+      return new DisposableStack();
+    },
+  };
+  await using database = sqliteDatabase(connect(path), { saving });
+  const add = () => database.plants.add([FERN], { timeoutMs: 1_000 });
+  expect(await add()).toEqual(["added"]);
+
+  rmSync(`${path}-wal`);
+  const error = await add().catch((refusal: unknown) => refusal);
+  expect(String((error as Error).cause)).toContain("all of it is saved in");
+});
+
+test("a WAL is moved without SQLite's own wait for readers, which a stop would repeat", async () => {
+  using directory = emptyDirectory();
+  const [path, other] = [directory.at("plants.db"), directory.at("other.db")];
+  for (const name of [path, other]) connect(name).close();
+
+  const client = connect(path);
+  let waitMs: unknown;
+  const saving = {
+    onSaving() {},
+    lock() {
+      waitMs = Number(client.query("PRAGMA busy_timeout").values()[0]?.[0]);
+      return new DisposableStack();
+    },
+  };
+  const database = sqliteDatabase(client, { saving });
+  // A server reads it every second, and waits for locks then.
+  await database.tokens.revision();
+
+  renameSync(other, path);
+  await expect(database[Symbol.asyncDispose]()).rejects.toMatchObject({
+    code: "storage_unavailable",
+  });
+  expect(waitMs).toBe(0);
+});
