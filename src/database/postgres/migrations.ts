@@ -211,7 +211,7 @@ const HOLDERS = `SELECT DISTINCT pid, virtualtransaction AS transaction,
     coalesce(nullif(application_name, ''), backend_type) AS program
   FROM pg_catalog.pg_locks JOIN pg_catalog.pg_stat_activity USING (pid)
   WHERE granted AND pid <> pg_backend_pid() AND relation IN
-    (SELECT oid FROM pg_catalog.pg_class WHERE relnamespace = current_schema()::regnamespace)
+    (SELECT oid FROM pg_catalog.pg_class WHERE relnamespace = quote_ident(current_schema())::regnamespace)
   ORDER BY pid`;
 
 /** Names the transactions that held a lock before and after an attempt. A batch holds one for milliseconds. */

@@ -130,6 +130,17 @@ describe.skipIf(skipsCluster())("openPostgres()", () => {
     );
   });
 
+  test("makes its tables in a schema whose name needs quotes", async () => {
+    await using database = await cluster().newDatabase();
+    await database.run(
+      "CREATE ROLE quoting LOGIN",
+      'CREATE SCHEMA "Plants" AUTHORIZATION quoting',
+      'ALTER ROLE quoting SET search_path = "Plants"',
+    );
+    await using opened = await open("create", database.url.replace("postgres@", "quoting@"));
+    expect(await opened.tokens.list()).toEqual([]);
+  });
+
   test("needs a schema to make tables in", async () => {
     await cluster().run(
       "CREATE ROLE nowhere LOGIN",
