@@ -85,21 +85,22 @@ test.each<[url: string, reason: string]>([
   });
 });
 
-/** Makes every file system look like SMB: statfs(2). */
+/** Makes every file system look like one of this type: statfs(2). */
 const STATFS = `
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <stdlib.h>
 #include <sys/vfs.h>
 int statfs(const char *path, struct statfs *result) {
   int (*real)(const char *, struct statfs *) = (int (*)(const char *, struct statfs *))dlsym(RTLD_NEXT, "statfs");
   int failed = real(path, result);
-  result->f_type = 0xff534d42;
+  result->f_type = strtoul(getenv("FILE_SYSTEM"), NULL, 16);
   return failed;
 }
 `;
 
 test.skipIf(skipsShim())(
-  "a server refuses a database on SMB in production, and warns elsewhere",
+  "a server refuses a database on SMB, NFS or 9p in production, and warns elsewhere",
   async () => {
     using directory = emptyDirectory();
     await Bun.write(directory.at("statfs.c"), STATFS);
@@ -111,12 +112,22 @@ test.skipIf(skipsShim())(
     const run = (args: readonly string[], env: Record<string, string>) =>
       runToEnd({
         args: [...args, "--database", path],
-        env: { ...env, LD_PRELOAD: directory.at("statfs.so") },
+        env: { FILE_SYSTEM: "ff534d42", LD_PRELOAD: directory.at("statfs.so"), ...env },
       });
 
     const refused = { stdout: "", stderr: `Cannot open database "${path}": ${fault}\n` };
     const production = { NODE_ENV: "production", PORT: "0" };
     expect(await run(["serve", "--check"], production)).toEqual({ exitCode: 2, ...refused });
+    for (const [type, name] of [
+      ["fe534d42", "SMB"],
+      ["6969", "NFS"],
+      ["1021997", "9p"],
+    ] as const)
+      expect(await run(["serve", "--check"], { ...production, FILE_SYSTEM: type })).toEqual({
+        exitCode: 2,
+        stdout: "",
+        stderr: `Cannot open database "${path}": ${fault.replace("SMB", name)}\n`,
+      });
     const started = await run(["serve"], { ...production, LOG_FORMAT: "pretty" });
     expect(started).toMatchObject({ exitCode: 1, stderr: expect.stringContaining(fault) });
     expect(await run(["serve", "--check"], { PORT: "0" })).toMatchObject({
@@ -126,7 +137,7 @@ test.skipIf(skipsShim())(
 
     await using server = await startServer({
       args: ["--database", path, "--port", "0"],
-      env: { LD_PRELOAD: directory.at("statfs.so") },
+      env: { FILE_SYSTEM: "ff534d42", LD_PRELOAD: directory.at("statfs.so") },
     });
     expect(server.stderr.text()).toContain(`may be lost: ${fault}`);
   },
