@@ -37,8 +37,8 @@ export interface Io {
   readonly stdin: () => ReadableStream<Uint8Array>;
 
   /**
-   * Aborted by the first SIGTERM, SIGINT or SIGQUIT, or if the terminal is closed, by SIGHUP
-   * without a listener.
+   * Aborted by the first SIGTERM, SIGINT or SIGQUIT. If stderr is a terminal, also by a SIGHUP that
+   * has no listener.
    */
   readonly stop: AbortSignal;
   /** Sets the listener for SIGHUP. */

@@ -37,7 +37,7 @@ interface Table {
   readonly name: string;
   /** The current schema, quoted as an identifier. */
   readonly schema: string;
-  /** True for a view, too. */
+  /** Also true if a view has the name. */
   readonly is_missing: boolean;
   /** The name of the table or of a partition, if that is UNLOGGED. */
   readonly unlogged: string | null;

@@ -86,7 +86,7 @@ function moveWal(
   maxAttempts: number,
 ): boolean {
   // Another process that has opened the file at the path may use this WAL, or a new one. A command has it
-  // open for a moment only, as another thread may be running a checkpoint.
+  // open for a moment only, and the checkpoint of another thread ends.
   for (let attempt = 0; attempt < maxAttempts; attempt++) {
     if (attempt > 0) sleepSync(MOVE_PAUSE_MS);
     try {
@@ -103,8 +103,9 @@ function moveWal(
   return false;
 }
 
-/** A second in all. */
+/** How often to try to move a WAL: for a second in all. */
 const MOVE_ATTEMPTS = 50;
+/** The pause before the next attempt, in milliseconds. */
 const MOVE_PAUSE_MS = 20;
 
 /**
