@@ -1,9 +1,9 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
 
 import { SCOPES } from "../../src/auth/authenticate.ts";
-import { declareProgram } from "../../src/commands/program.ts";
 import { DATABASE_URLS } from "../../src/database/databases.ts";
 import { SETTINGS } from "../../src/settings/settings.ts";
+import { COMMANDS } from "../program/compatibility.ts";
 import { post } from "../support/client.ts";
 import { emptyDirectory, runToEnd, startServer, TEST_TIMEOUT_MS } from "../support/program.ts";
 import { shell } from "../support/shell.ts";
@@ -11,16 +11,6 @@ import { makeDisk, skipsShim } from "../support/shim.ts";
 import { runCommand } from "../support/stream_io.ts";
 
 setDefaultTimeout(TEST_TIMEOUT_MS);
-
-/** Every command. What each takes is in `compatibility.json`: versions 1.x only add to it. */
-const COMMANDS = declareProgram(async () => {}).commands.flatMap((command) =>
-  command.commands.length === 0
-    ? [{ command: command.name(), options: command.options }]
-    : command.commands.map((sub) => ({
-        command: `${command.name()} ${sub.name()}`,
-        options: sub.options,
-      })),
-);
 
 /** A server that starts by mistake ends at once. */
 const call = (...args: string[]) => runCommand(args, {}, { stop: AbortSignal.abort() });

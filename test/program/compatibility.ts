@@ -12,22 +12,26 @@ import { runCommand } from "../support/stream_io.ts";
 
 export const KEPT_FILE = join(import.meta.dir, "compatibility.json");
 
+/** Every command that does something, by its words, such as `token create`. */
+export const COMMANDS = declareProgram(async () => {}).commands.flatMap((command) => {
+  const isGroup = command.commands.length > 0;
+  return (isGroup ? command.commands : [command]).map((leaf) => ({
+    command: isGroup ? `${command.name()} ${leaf.name()}` : leaf.name(),
+    registeredArguments: leaf.registeredArguments,
+    options: leaf.options,
+  }));
+});
+
 /** What this version has. Tests hold the tables of the guides to the program. */
 export async function surface(): Promise<Record<string, unknown>> {
   const { stdout } = await runCommand(["openapi"], {});
-  const program = declareProgram(async () => {});
-  const commands = program.commands.flatMap((command) =>
-    command.commands.length === 0
-      ? [[command.name(), command] as const]
-      : command.commands.map((sub) => [`${command.name()} ${sub.name()}`, sub] as const),
-  );
 
   return {
     document: withoutTexts(JSON.parse(stdout)),
     errors: Object.fromEntries(Object.entries(ERRORS).map(([code, { error }]) => [code, error])),
     commands: Object.fromEntries(
-      commands.map(([name, { registeredArguments, options }]) => [
-        name,
+      COMMANDS.map(({ command, registeredArguments, options }) => [
+        command,
         [
           ...registeredArguments.map((argument) => `<${argument.name()}>`),
           ...options.map(({ flags }) => flags),
